@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 AUDIT_READY := $(VENV)/.ready-audit
+FLAKY := .pytest_cache/flaky
 PYTEST_ARGS ?=
 JOBS ?= 3
 DEMO_ARGS ?=
@@ -29,11 +30,12 @@ help: ## show this list
 
 setup: $(READY) ## create .venv and install the development tools
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml conformance/pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "tickwork needs Python 3.11 or newer: none found on PATH."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev -e '.[postgres,mysql,encrypt,calendar,holidays,dashboard]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev \
+		-e '.[postgres,mysql,encrypt,calendar,holidays,dashboard]' -e ./conformance
 	@touch $@
 
 $(BENCH_READY): $(READY)
@@ -55,13 +57,15 @@ check: lint audit ## format, lint, types, import contracts, known vulnerabilitie
 define run_tests
 $(1) $(BIN)/python -m pytest -n $(JOBS) $(2) $(3) $(PYTEST_ARGS) || { \
 	[ $$? -eq 1 ] && echo "The failed tests run again, alone." && \
-	$(1) $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=5 $(2) $(PYTEST_ARGS); }
+	TICKWORK_FLAKY_FILE=$(FLAKY) $(1) $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=5 $(2) $(PYTEST_ARGS); }
 endef
 
 test: lint ## all tests, with private PostgreSQL, MariaDB and MySQL servers
+	@rm -f $(FLAKY)
 	$(call run_tests,,src tests/unit tests/contract -m "not long",--cov --cov-report=term)
 	$(call run_tests,,tests --ignore=tests/unit --ignore=tests/contract -m "not long")
 	$(call run_tests,TICKWORK_TEST_SERVERS=mysql,tests/contract/stores tests/application -m "on_mysql and not long")
+	@test ! -s $(FLAKY) || { echo "Flaky: these tests failed beside others and passed alone."; cat $(FLAKY); }
 
 test-long: $(READY) ## the tests that take minutes to hours
 	$(BIN)/python -m pytest -m long --timeout=7200 $(PYTEST_ARGS)
@@ -93,8 +97,8 @@ bench: $(BENCH_READY) ## run the benchmarks, side by side with other projects
 	$(BIN)/python benchmarks/celery_engine.py
 	$(BIN)/python benchmarks/dashboard.py
 
-shape: $(READY) ## print the size of the source, what a dispatch loads, and the calls of each step
-	$(BIN)/python benchmarks/shape.py $(if $(OLD),$(OLD)/src)
+shape: $(READY) ## print the size of the source, what the worker consists of, what a dispatch loads, and the calls of each step
+	$(BIN)/python -m benchmarks.shape $(if $(OLD),$(OLD)/src)
 
 compare: $(READY) ## measure this checkout beside another one: OLD=path
 	$(BIN)/python benchmarks/compare.py --old $(OLD)
@@ -105,7 +109,8 @@ chaos: $(READY) ## run the chaos tests: DB=sqlite|postgres|mariadb|mysql SECONDS
 screenshots: $(READY) ## make a picture of every page of the dashboard in build/screenshots; needs Chromium
 	PYTHONPATH=tests $(BIN)/python -m dashboard.screenshots build/screenshots
 
-docs: $(READY) ## write the generated pages of docs/ and build the site: build/site/index.html
+docs: $(READY) ## write the methods for coroutines and the generated pages of docs/, and build the site: build/site/index.html
+	$(BIN)/python -m docs.async_methods
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.build_site build
 

@@ -52,9 +52,9 @@ COMMANDS = [
 ]
 HEADS = {
     "history": "id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, "
-    "crashes, put_offs, token, instants, created_at, started_at, ended_at, outcome, reason",
+    "crashes, postponements, token, instants, created_at, started_at, ended_at, outcome, reason",
     "run": "id, tenant, job, queue, priority, status, phase, due_at, args, attempt, attempts_max, "
-    "crashes, put_offs, token, created_at, reason",
+    "crashes, postponements, token, created_at, reason",
 }
 # A run each millisecond: back from now, or, for those that wait, from an hour ahead on.
 HISTORY = """

@@ -173,7 +173,7 @@ FIRE = """
 import json, sys
 sys.path[:0] = [f"{sys.argv[3]}/benchmarks", f"{sys.argv[3]}/tests"]
 import store as benchmark
-from tickwork.stores import open_store
+from tickwork._stores import open_store
 
 url = sys.argv[1]
 store = open_store(url)

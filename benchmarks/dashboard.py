@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import http.client
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tickwork._kernel.clock import SystemClock  # noqa: E402
 from tickwork.schedules import Interval  # noqa: E402
 
 TARGET = 0.2
+LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/login\?token=(\S+)")
 SPAN = timedelta(days=30)
 SCHEDULES = 300
 MODULE = """
@@ -52,7 +54,7 @@ _SCHEDULE = f"CASE WHEN n % 3 = 0 THEN 'schedule-' || (n % {SCHEDULES}) END"
 HISTORY = f"""
 INSERT INTO tickwork_history (
     id, tenant, job, queue, priority, status, due_at, args, tags, attempt, attempts_max, crashes,
-    put_offs, token, worker, schedule, nominal_at, instants, created_at, started_at, ended_at,
+    postponements, token, worker, schedule, nominal_at, instants, created_at, started_at, ended_at,
     outcome, result, reason
 )
 SELECT {{id}}, {_TENANT}, {_JOB}, {_QUEUE}, 100,
@@ -69,8 +71,8 @@ FROM {{numbers}}
 LIVE = f"""
 INSERT INTO tickwork_run (
     id, tenant, job, queue, priority, status, phase, due_at, args, tags, attempt, attempts_max,
-    crashes, put_offs, token, worker, lease_until, blocked_on, schedule, created_at, started_at,
-    reason
+    crashes, postponements, token, worker, lease_until, blocked_on, schedule, created_at,
+    started_at, reason
 )
 SELECT {{id}}, {_TENANT}, {_JOB}, {_QUEUE}, 100 + n % 3,
        CASE WHEN n % 5000 = 3 THEN 'running' WHEN n % 40 = 2 THEN 'failed' ELSE 'pending' END,
@@ -128,6 +130,11 @@ RUN_QUERIES = (
 PAGES = (
     "/",
     *(f"/runs?{query}" for query in RUN_QUERIES),
+    "/runs/errors?since=24h",
+    "/runs/errors?since=30d",
+    "/runs?sort=runtime&since=24h",
+    "/runs?error=timeout",
+    "/runs?longer=30s",
     "/runs/bulk?status=failed_permanent",
     "/runs/bulk?tag=nothing",
     "/runs/bulk?tenant=tenant-7",
@@ -141,10 +148,13 @@ PAGES = (
     "/schedules/schedule-9",
     "/schedules/preview?rule=*/5+*+*+*+*",
     "/time",
+    "/time?view=week",
+    "/time?view=day",
     "/queues",
     "/workers",
     "/alerts",
     "/audit",
+    "/audit/changes",
     "/audit?subject=queue/q-7",
 )
 READS = (
@@ -247,6 +257,7 @@ class ServerProcess(NamedTuple):
 
     port: int
     pid: int
+    token: str
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
@@ -270,29 +281,46 @@ def serving(url: str) -> Iterator[ServerProcess]:
             try:
                 assert process.stdout is not None
                 for line in process.stdout:
-                    if "http://127.0.0.1:" in line:
-                        port = line.split("http://127.0.0.1:")[1].split("/")[0].split()[0]
-                        yield ServerProcess(int(port.rstrip(".")), process.pid)
+                    if (found := LINK.search(line)) is not None:
+                        yield ServerProcess(int(found[1]), process.pid, found[2])
                         break
             finally:
                 process.terminate()
 
 
-def ask(connection: http.client.HTTPConnection, path: str, accept: str) -> tuple[float, int]:
-    begun = time.perf_counter()
-    connection.request("GET", path, headers={"Accept": accept})
-    answer = connection.getresponse()
-    answer.read()
-    return time.perf_counter() - begun, answer.status
+class Client:
+    """One connection to the server, with a session as a browser has it."""
+
+    def __init__(self, server: ServerProcess, *, timeout: float) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
+        answer = self.send(f"/login?token={server.token}", "text/html")
+        answer.read()
+        self._cookie = answer.headers["Set-Cookie"].partition(";")[0]
+
+    _cookie = ""
+
+    def send(self, path: str, accept: str) -> http.client.HTTPResponse:
+        headers = {"Accept": accept, "Cookie": self._cookie}
+        self._connection.request("GET", path, headers=headers)
+        return self._connection.getresponse()
+
+    def ask(self, path: str, accept: str) -> tuple[float, int]:
+        begun = time.perf_counter()
+        answer = self.send(path, accept)
+        answer.read()
+        return time.perf_counter() - begun, answer.status
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def measure(server: ServerProcess, paths: list[tuple[str, str]], *, rounds: int) -> list[Answered]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    client = Client(server, timeout=120)
     found = []
     for path, accept in paths:
-        ask(connection, path, accept)  # warm up
+        client.ask(path, accept)  # warm up
         used = server.cpu_seconds()
-        taken, statuses = zip(*(ask(connection, path, accept) for _ in range(rounds)), strict=True)
+        taken, statuses = zip(*(client.ask(path, accept) for _ in range(rounds)), strict=True)
         answered = Answered(path, list(taken))
         cpu = (server.cpu_seconds() - used) / rounds
         found.append(answered)
@@ -332,8 +360,8 @@ for line in sys.stdin:
 class Viewer:
     """A browser with an open overview: an event stream, and the page again after each change."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
         self._is_open = True
         self.loads = 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -347,14 +375,12 @@ class Viewer:
         self._thread.join(30)
 
     def _watch(self) -> None:
-        page = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        stream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        stream.request("GET", "/events")
-        events = stream.getresponse()
-        ask(page, "/", "text/html")
+        page, stream = (Client(self._server, timeout=60) for _ in range(2))
+        events = stream.send("/events", "text/event-stream")
+        page.ask("/", "text/html")
         while self._is_open:
             if events.readline().startswith(b"event: change"):
-                ask(page, "/", "text/html")
+                page.ask("/", "text/html")
                 self.loads += 1
         stream.close()
 
@@ -381,7 +407,7 @@ def measure_cost(url: str, server: ServerProcess, *, count: int, rounds: int) ->
         for number in range(rounds):
             for is_watched in (number % 2 == 0, number % 2 == 1):
                 if is_watched:
-                    with Viewer(server.port) as viewer:
+                    with Viewer(server) as viewer:
                         watched.append(drain())
                     loads += viewer.loads
                 else:

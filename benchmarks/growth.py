@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from contract.growth import QUEUES, Operations, Sizes, fill  # noqa: E402
 from store import a_server  # type: ignore[import-not-found]  # noqa: E402
-from tickwork.stores import Store, open_store  # noqa: E402
+from tickwork._stores import Store, open_store  # noqa: E402
 
 SIZE = 1_000_000
 ROUNDS = 9

@@ -1,6 +1,6 @@
-"""Prints figures about the source: its size, what a dispatch loads, and the calls of each step.
+"""Prints figures about the source: size, worker, what a dispatch loads, and calls of each step.
 
-    .venv/bin/python benchmarks/shape.py [SOURCE]
+    .venv/bin/python -m benchmarks.shape [SOURCE]
 
 SOURCE is the folder that holds the package (``src`` of this checkout by default), so that two
 commits can be compared. Every probe runs in a fresh interpreter, with bytecode that an earlier
@@ -18,9 +18,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.house import (
+    Tree,
+    count_vague_names,
+    find_context_constructions,
+    find_holders,
+    find_longest_function,
+    find_unexplained_numbers,
+    is_value_type,
+    read_concepts,
+    read_trees,
+)
+
 ROOT = Path(__file__).resolve().parents[1]
 STARTS = 10
-VALUE_BASES = {"NamedTuple", "Enum", "StrEnum", "IntEnum", "Flag", "IntFlag"}
 
 IMPORT = """
 import json, sys, time
@@ -127,11 +138,10 @@ show(**{"attempt by an idle worker": found})
 """
 
 
-def print_size(source: Path) -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in source.rglob("*.py")}
+def print_size(trees: list[Tree], source: Path) -> None:
     sql = sum(len(path.read_text("utf-8").splitlines()) for path in source.rglob("*.sql"))
-    python = sum(len(path.read_text("utf-8").splitlines()) for path in trees)
-    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    python = sum(len(tree.lines) for tree in trees)
+    nodes = [node for tree in trees for node in tree.nodes]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     values = sum(map(is_value_type, classes))
     functions = sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in nodes)
@@ -140,19 +150,22 @@ def print_size(source: Path) -> None:
     print_line("classes", f"{len(classes):,}")
     print_line("value types", f"{values:,}", "dataclasses, NamedTuples, Enums")
     print_line("functions", f"{functions:,}")
+    longest = find_longest_function(trees)
+    place = f"{longest.path.relative_to(source)}: {longest.name}"
+    print_line("longest function, lines", str(longest.lines), place)
 
 
-def is_value_type(node: ast.ClassDef) -> bool:
-    return any(name in VALUE_BASES for name in map(last_name, node.bases)) or any(
-        last_name(decorator) == "dataclass" for decorator in node.decorator_list
-    )
-
-
-def last_name(node: ast.expr) -> str:
-    """The last part of a dotted name, also when it is called."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+def print_worker(trees: list[Tree], source: Path) -> None:
+    holders, contexts = find_holders(trees), find_context_constructions(trees)
+    numbers = find_unexplained_numbers(trees)
+    print_line("holders on the way to a worker", str(len(holders)), ", ".join(holders))
+    print_line("constructions of RunContext", str(len(contexts)), ", ".join(contexts))
+    print_line("numbers without a reason", str(len(numbers)), "of _worker and engines")
+    print_line("uses of the names found, given", str(count_vague_names(trees)))
+    concepts = read_concepts(source.parents[1] / "ARCHITECTURE.md")
+    print_line("concepts of the worker", str(len(concepts)) if concepts else "not listed")
+    for line in wrap([f"{name}," for name in concepts]):
+        print(f"    {line.removesuffix(',')}")
 
 
 def run_probe(source: Path, program: str, folder: str) -> Any:
@@ -209,7 +222,10 @@ def print_line(name: str, value: str, note: str = "") -> None:
 
 def main() -> None:
     source = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "src").resolve()
-    print_size(source / "tickwork")
+    package = source / "tickwork"
+    trees = read_trees(package)
+    print_size(trees, package)
+    print_worker(trees, package)
     with tempfile.TemporaryDirectory(prefix="tickwork-shape-") as folder:
         print_start(source, IMPORT, "from tickwork import Tickwork", folder)
         print_start(source, DISPATCH, "one dispatch on SQLite", folder)

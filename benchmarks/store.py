@@ -23,18 +23,18 @@ sys.path.insert(0, str(ROOT / "tests"))  # private servers
 
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId  # noqa: E402
 from tickwork._domain.job import JobSpec, ScheduleSpec  # noqa: E402
-from tickwork._domain.outcome import SUCCEEDED  # noqa: E402
-from tickwork._domain.retry import NO_RETRY  # noqa: E402
-from tickwork._domain.run import NewRun  # noqa: E402
+from tickwork._domain.runs.outcome import SUCCEEDED  # noqa: E402
+from tickwork._domain.runs.retry import NO_RETRY  # noqa: E402
+from tickwork._domain.runs.run import NewRun  # noqa: E402
+from tickwork._domain.runs.transitions import settle  # noqa: E402
 from tickwork._domain.schedules.interval import Interval  # noqa: E402
 from tickwork._domain.schedules.rules import from_text  # noqa: E402
 from tickwork._domain.tick import keys_wanted, plan_tick  # noqa: E402
-from tickwork._domain.transitions import settle  # noqa: E402
 from tickwork._kernel.clock import SystemClock  # noqa: E402
 from tickwork._kernel.ids import new_id, new_ids  # noqa: E402
-from tickwork.stores import Store, open_store  # noqa: E402
-from tickwork.stores._sql.rows import micros, new_run_row  # noqa: E402
-from tickwork.stores.contract import ClaimRequest  # noqa: E402
+from tickwork._stores import Store, open_store  # noqa: E402
+from tickwork._stores._sql.rows import PLAIN_MAPPERS, micros  # noqa: E402
+from tickwork._stores.contract import ClaimRequest  # noqa: E402
 
 CLOCK = SystemClock()
 LEASE = timedelta(seconds=60)
@@ -70,14 +70,14 @@ class Bare(Protocol):
 
 
 HISTORY = """id, tenant, job, queue, priority, status, due_at, expires_at, args, tags, attempt,
-attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+attempts_max, crashes, postponements, token, worker, limit_keys, schedule, nominal_at, target,
 external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at, started_at,
 ended_at, outcome, result, reason"""
 INSERT = """INSERT INTO tickwork_run (id, tenant, job, queue, priority, status, phase, due_at,
 expires_at, args, tags, attempts_max, overlap_key, limit_keys, schedule, nominal_at, target,
 retry_of, trace, created_at)"""
 MOVED = """id, tenant, job, queue, priority, 'completed', due_at, expires_at, args, tags, attempt,
-attempts_max, crashes, put_offs, token, worker, limit_keys, schedule, nominal_at, target,
+attempts_max, crashes, postponements, token, worker, limit_keys, schedule, nominal_at, target,
 external_id, retry_of, trace, progress, checkpoint, cancel_requested_at, created_at, started_at"""
 CLAIM = "id, job, queue, args, attempt, token, due_at"
 TABLES = ("run", "history", "attempt", "slot", "unique", "job", "schedule", "limit")
@@ -330,7 +330,7 @@ def bench(kind: str, store: Store, bare: Bare) -> None:
         bare.clear()
         made = runs(count, **fields)
         for first in range(0, count, 1000):
-            store.enqueue(made[first : first + 1000])
+            store.add_runs(made[first : first + 1000])
 
     def one_by_one(add: Callable[[NewRun], Any], count: int) -> float:
         bare.clear()
@@ -355,15 +355,17 @@ def bench(kind: str, store: Store, bare: Bare) -> None:
         return timed(add_all)
 
     compare(
-        "enqueue, one by one",
-        lambda: one_by_one(lambda run: store.enqueue([run]), 1_000),
-        lambda: one_by_one(lambda run: bare.insert_one(new_run_row(run)), 1_000),
+        "add_runs, one by one",
+        lambda: one_by_one(lambda run: store.add_runs([run]), 1_000),
+        lambda: one_by_one(lambda run: bare.insert_one(PLAIN_MAPPERS.new_run_row(run)), 1_000),
         0.8,
     )
     compare(
-        "enqueue, 1,000 a call",
-        lambda: in_bulk(store.enqueue, 20_000),
-        lambda: in_bulk(lambda made: bare.insert_many([new_run_row(run) for run in made]), 20_000),
+        "add_runs, 1,000 a call",
+        lambda: in_bulk(store.add_runs, 20_000),
+        lambda: in_bulk(
+            lambda made: bare.insert_many(list(map(PLAIN_MAPPERS.new_run_row, made))), 20_000
+        ),
         0.5,
     )
 

@@ -247,8 +247,8 @@ def selected(bench: Bench) -> float:
         for name in list(app.registry.definitions()):
             app.dispatch(name)
         services = app._services  # noqa: SLF001  # the claim alone
-        services.worker.known.discover()
-        wanted = store_benchmark.ClaimRequest(1_000, jobs=services.worker.known.names())
+        services.worker_context.known.discover()
+        wanted = store_benchmark.ClaimRequest(1_000, jobs=services.worker_context.known.names())
         begun = time.perf_counter()
         claims = services.store.claim(
             wanted,

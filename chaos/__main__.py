@@ -35,6 +35,9 @@ def main() -> int:
     for name, count in sorted(injected.items()):
         print_line(f"  {name:18} {count}")
     print_line(verdict.render())
+    if not verdict.counts["runs"]:
+        print_line(f"No run was added, so nothing was checked. Read the *.out files in {folder}")
+        return 1
     if verdict.violations:
         print_line(
             f"To repeat: make chaos DB={options.db} SECONDS={options.seconds:.0f} SEED={seed}"

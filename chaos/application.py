@@ -11,9 +11,10 @@ import asyncio
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -62,6 +63,30 @@ def work(ctx: RunContext, seconds: float, save: Callable[[], object] = lambda: N
             return
 
 
+def _stop_loop() -> None:
+    """Stop the event loop once, or so often that the worker has to be replaced."""
+    request = Path(os.environ["CHAOS_LOOP"])
+    try:
+        how = request.read_text(encoding="ascii")
+        request.unlink()  # one attempt does it
+    except FileNotFoundError:
+        return
+    journal.write("loop stopped", how=how)
+    loop = asyncio.get_running_loop()
+    if how == "once":
+        loop.call_soon(sys.exit, 3)
+        return
+
+    def stop_often() -> None:
+        # In a thread of its own: the worker cannot know of which run this code is.
+        with suppress(RuntimeError):  # until the loop is closed
+            while True:
+                loop.call_soon_threadsafe(sys.exit, 3)
+                time.sleep(0.02)
+
+    threading.Thread(target=stop_often, daemon=True).start()
+
+
 def job(**options: Any) -> Callable[[Any], Any]:
     return app.job(**{"lease": LEASE, "crashes": 1_000, **options})
 
@@ -88,6 +113,15 @@ def slow(ctx: RunContext, uid: str, seconds: float) -> Any:
 @job()
 async def coroutine(uid: str, seconds: float) -> Any:
     with attempt(uid=uid) as nonce:
+        await asyncio.sleep(seconds)
+        return {"nonce": nonce}
+
+
+@job(retries={"max": 50, "base": 0.05, "cap": 0.2})
+async def loop_stopper(uid: str, seconds: float) -> Any:
+    """Stop the event loop of its worker, if the driver requested it."""
+    with attempt(uid=uid) as nonce:
+        _stop_loop()
         await asyncio.sleep(seconds)
         return {"nonce": nonce}
 

@@ -1,11 +1,7 @@
 """The databases under test: start, connect, cut off, crash, fill the disk."""
 
 import contextlib
-import os
-import shutil
 import sqlite3
-import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +13,19 @@ from chaos import audit
 if TYPE_CHECKING:
     from servers.private import PrivateServer
     from servers.proxy import TcpProxy
+    from servers.small_disk import SmallDisk
 
 KINDS: Final = ("sqlite", "postgres", "mariadb", "mysql")
 
-DISK_BYTES: Final = 1024 * 1024 * 1024
-LEFT_BYTES: Final = 16_384
-"""Free bytes on a full disk: too few for a page, enough for the file system's rounding."""
+
+ROLE: Final = "chaos_actor"
+"""The role of all actors. Only a role that is no superuser can lose a right."""
+RIGHTS: Final = (
+    "INSERT ON tickwork_history",
+    "UPDATE ON tickwork_run",
+    "DELETE ON tickwork_run",
+    "UPDATE ON tickwork_job",
+)
 
 
 def connect(url: str) -> Any:
@@ -99,39 +102,24 @@ class SqliteDatabase(Database):
     kind = "sqlite"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "disk"
-        self._is_mounted = False
+        from servers.small_disk import SmallDisk  # noqa: PLC0415  # not in the processes under test
+
+        self._disk = SmallDisk(folder / "disk")
 
     def start(self) -> None:
-        self._folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(self._folder)]
-        if os.geteuid() == 0 and shutil.which("mount"):
-            mounted = subprocess.run(command, check=False, capture_output=True)
-            self._is_mounted = mounted.returncode == 0
         own = {"hog", "step_clock"}
-        self.faults = frozenset(own | {"fill_disk"} if self._is_mounted else own)
+        self.faults = frozenset(own | {"fill_disk"} if self._disk.mount() else own)
 
     @property
     def path(self) -> Path:
-        return self._folder / "jobs.db"
+        return self._disk.folder / "jobs.db"
 
     def url(self, proxy: int | None = None) -> str:  # noqa: ARG002  # a file has no proxies
         return f"sqlite:///{self.path}"
 
-    @contextlib.contextmanager
-    def disk_full(self) -> Iterator[None]:
-        """Shrink the disk to what is on it: every write fails."""
-        for _ in range(20):
-            if self._resize(shutil.disk_usage(self._folder).used + LEFT_BYTES):
-                break  # otherwise another process wrote in the meantime
-        try:
-            yield
-        finally:
-            assert self._resize(DISK_BYTES), self._folder
-
-    def _resize(self, size: int) -> bool:
-        command = ["mount", "-o", f"remount,size={size}", str(self._folder)]
-        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    def disk_full(self) -> contextlib.AbstractContextManager[None]:
+        """Every write fails."""
+        return self._disk.full()
 
     @contextlib.contextmanager
     def write_lock_held(self) -> Iterator[None]:
@@ -146,14 +134,7 @@ class SqliteDatabase(Database):
                 holder.execute("ROLLBACK")
 
     def close(self) -> None:
-        if self._is_mounted:
-            # A process that was just killed may have the file open for a moment.
-            for _ in range(50):
-                ended = subprocess.run(["umount", self._folder], check=False, capture_output=True)
-                if ended.returncode == 0:
-                    self._is_mounted = False
-                    break
-                time.sleep(0.1)
+        self._disk.unmount()
 
 
 class ServerDatabase(Database):
@@ -171,9 +152,12 @@ class ServerDatabase(Database):
         self._name = ""
 
     def start(self) -> None:
+        self.server.start()
+        self._add_database()
+
+    def _add_database(self) -> None:
         from servers.proxy import TcpProxy  # noqa: PLC0415  # loaded on demand
 
-        self.server.start()
         self._name = self.server.create_database()
         self.proxies = [TcpProxy("127.0.0.1", self.server.port) for _ in range(self._proxy_count)]
 
@@ -187,6 +171,85 @@ class ServerDatabase(Database):
         self.server.close()
 
 
+class PostgresDatabase(ServerDatabase):
+    """Its actors are no superusers. Its tables, without the log, are on a small disk if possible.
+
+    Without the log of its transactions the server ends, and cannot start again.
+    """
+
+    faults = ServerDatabase.faults | {"revoke_rights", "hold_reader", "hold_writer"}
+
+    def __init__(self, server: "PrivateServer", *, proxies: int) -> None:
+        super().__init__(server, proxies=proxies)
+        self._disk: SmallDisk | None = None
+
+    def start(self) -> None:
+        from servers.small_disk import SmallDisk  # noqa: PLC0415  # as above
+
+        self.server.start()
+        disk = SmallDisk(self.server.folder / "small", owner=self.server.owner)
+        if disk.mount():
+            self._disk = disk
+            self.faults |= {"fill_disk"}
+            self._execute(f"CREATE TABLESPACE small LOCATION '{disk.folder}'")
+            self._execute("ALTER SYSTEM SET default_tablespace = small")
+            self._execute("SELECT pg_reload_conf()")
+        self._execute(f"CREATE ROLE {ROLE}")
+        self._add_database()
+
+    def url(self, proxy: int | None = None) -> str:
+        url = super().url(proxy)
+        return url if proxy is None else f"{url}?options=-c%20role%3D{ROLE}"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {ROLE}", in_ours=True)
+        self._execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {ROLE}", in_ours=True)
+
+    def disk_full(self) -> contextlib.AbstractContextManager[None]:
+        """Every statement fails that needs another page."""
+        assert self._disk is not None, self
+        return self._disk.full()
+
+    @contextlib.contextmanager
+    def right_revoked(self, number: int) -> Iterator[None]:
+        """Revoke one of the rights that workers need."""
+        right = RIGHTS[number % len(RIGHTS)]
+        self._execute(f"REVOKE {right} FROM {ROLE}", in_ours=True)
+        try:
+            yield
+        finally:
+            self._execute(f"GRANT {right} TO {ROLE}", in_ours=True)
+
+    @contextlib.contextmanager
+    def transaction_held(self, *, has_number: bool) -> Iterator[None]:
+        """Keep a snapshot, and so all dead rows; with a number, as a program that writes."""
+        import psycopg  # noqa: PLC0415  # loaded on demand
+
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(psycopg.Error):  # the server may be down
+                holder = psycopg.connect(super().url(), connect_timeout=10)
+                stack.callback(holder.close)
+                holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT count(*) FROM tickwork_run")
+                if has_number:
+                    holder.execute("SELECT txid_current()")
+            yield
+
+    def _execute(self, statement: str, *, in_ours: bool = False) -> None:
+        import psycopg  # noqa: PLC0415  # loaded on demand
+
+        url = super().url() if in_ours else self.server.url()
+        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(statement.encode())
+
+    def close(self) -> None:
+        if self._disk is not None:
+            self.server.stop("immediate")
+            self._disk.unmount()
+        super().close()
+
+
 def create_database(kind: str, folder: Path, *, proxies: int) -> Database:
     """Return a database of this kind, not yet started."""
     if kind == "sqlite":
@@ -194,7 +257,7 @@ def create_database(kind: str, folder: Path, *, proxies: int) -> Database:
     if kind == "postgres":
         from servers.postgres import PostgresServer  # noqa: PLC0415  # loaded on demand
 
-        return ServerDatabase(PostgresServer(fsync=False), proxies=proxies)
+        return PostgresDatabase(PostgresServer(fsync=False), proxies=proxies)
     if kind == "mariadb":
         from servers.mariadb import MariaDBServer  # noqa: PLC0415  # as above
 

@@ -202,6 +202,7 @@ class Dispatcher:
             (application.slow, {"seconds": round(chance.uniform(0.3, 3.0), 2)}),
             *[(application.slow, {"seconds": round(chance.uniform(3.0, 6.0), 2)})] * 4,
             (application.coroutine, {"seconds": round(chance.uniform(0.1, 4.0), 2)}),
+            (application.loop_stopper, {"seconds": round(chance.uniform(0.1, 1.0), 2)}),
             (application.isolated, {"seconds": round(chance.uniform(0.0, 1.0), 2)}),
             (application.flaky, {"fail_first": chance.randrange(6)}),
             (application.snoozer, {"times": chance.randrange(4)}),

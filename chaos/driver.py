@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos import plan, workload
-from chaos.databases import Database, ServerDatabase, SqliteDatabase, connect, create_database
+from chaos.databases import (
+    Database,
+    PostgresDatabase,
+    ServerDatabase,
+    SqliteDatabase,
+    connect,
+    create_database,
+)
 from chaos.journal import Journal
 from servers import workspace
 from servers.private import children_of
@@ -250,6 +257,7 @@ class Driver:
             "CHAOS_WHO": who,
             "CHAOS_SEED": f"{self.seed} {who}",
             "CHAOS_JOURNAL": str(self.folder / f"{who}.log"),
+            "CHAOS_LOOP": str(self._loop_file(who if actor is None else actor.name)),
             "CHAOS_URL": self.database.url(None if actor is None else actor.proxy),
         }
         if actor is not None:
@@ -356,6 +364,25 @@ class Driver:
 
     def _inject_pause_worker(self, fault: plan.Fault) -> bool:
         return self._inject_freeze_worker(fault)
+
+    def _inject_stop_loop(self, fault: plan.Fault) -> bool:
+        """Have the next coroutine of a worker stop the event loop: once, or again and again."""
+        actor = self._choose(self.workers, fault)
+        if actor is None or not self._reserve(f"loop of {actor.name}"):
+            return False
+        request = self._loop_file(actor.name)
+        new = request.with_suffix(".new")
+        _write(new, "often" if fault.target % 2 else "once")
+        new.rename(request)
+
+        def end() -> None:
+            request.unlink(missing_ok=True)
+            self._busy.discard(f"loop of {actor.name}")
+
+        return self._end_later(fault, actor.name, end)
+
+    def _loop_file(self, name: str) -> Path:
+        return self.folder / f"{name}.loop"
 
     def _inject_freeze_dispatcher(self, fault: plan.Fault) -> bool:
         return self._freeze_for(self._choose(self.dispatchers, fault), fault)
@@ -467,6 +494,28 @@ class Driver:
 
         return self._end_later(fault, name, heal)
 
+    # ------------------------------------------------------------ faults of tables
+
+    def _inject_revoke_rights(self, fault: plan.Fault) -> bool:
+        """Revoke a right that the workers need. A server that is down could not grant it again."""
+        assert isinstance(self.database, PostgresDatabase), self.database
+        return self._enter(fault, self.database.right_revoked(fault.target), place="server")
+
+    def _inject_hold_reader(self, fault: plan.Fault) -> bool:
+        assert isinstance(self.database, PostgresDatabase), self.database
+        held = self.database.transaction_held(has_number=False)
+        return self._enter(fault, held, place="held reader")
+
+    def _inject_hold_writer(self, fault: plan.Fault) -> bool:
+        assert isinstance(self.database, PostgresDatabase), self.database
+        held = self.database.transaction_held(has_number=True)
+        return self._enter(fault, held, place="held writer")
+
+    def _inject_fill_disk(self, fault: plan.Fault) -> bool:
+        assert isinstance(self.database, PostgresDatabase | SqliteDatabase), self.database
+        place = "disk" if isinstance(self.database, SqliteDatabase) else "server"
+        return self._enter(fault, self.database.disk_full(), place=place)
+
     # ------------------------------------------------------------ faults of SQLite
 
     def _inject_step_clock(self, fault: plan.Fault) -> bool:
@@ -494,25 +543,23 @@ class Driver:
         self.journal.write("clock", offset=offset)
         new.rename(self._clock)
 
-    def _inject_fill_disk(self, fault: plan.Fault) -> bool:
-        assert isinstance(self.database, SqliteDatabase), self.database
-        return self._enter(fault, self.database.disk_full())
-
     def _inject_hog(self, fault: plan.Fault) -> bool:
         assert isinstance(self.database, SqliteDatabase), self.database
-        return self._enter(fault, self.database.write_lock_held())
+        return self._enter(fault, self.database.write_lock_held(), place="disk")
 
-    def _enter(self, fault: plan.Fault, block: contextlib.AbstractContextManager[None]) -> bool:
-        if not self._reserve("disk"):
+    def _enter(
+        self, fault: plan.Fault, block: contextlib.AbstractContextManager[None], *, place: str
+    ) -> bool:
+        if not self._reserve(place):
             return False
         stack = self._stack.enter_context(contextlib.ExitStack())
         stack.enter_context(block)
 
         def leave() -> None:
             stack.close()
-            self._busy.discard("disk")
+            self._busy.discard(place)
 
-        return self._end_later(fault, "disk", leave)
+        return self._end_later(fault, place, leave)
 
     def _reserve(self, name: str) -> bool:
         if name in self._busy:

@@ -29,6 +29,7 @@ _KINDS: Final[dict[str, tuple[int, float, float]]] = {
     # another worker takes its runs.
     "freeze_worker": (4, 7.6, 10.0),
     "pause_worker": (2, 0.5, 6.0),
+    "stop_loop": (2, 5.0, 15.0),  # as long as it takes until an attempt does it
     "stop_worker": (3, 0.0, 0.5),
     "deploy": (2, 0.0, 0.3),  # replaced by the other version
     "kill_dispatcher": (2, 0.0, 0.5),
@@ -42,14 +43,19 @@ _KINDS: Final[dict[str, tuple[int, float, float]]] = {
     "delay": (2, 0.5, 2.0),
     "stall": (2, 0.5, 4.0),
     "lose_answer": (6, 0.5, 0.5),
-    # SQLite
+    # PostgreSQL
+    "revoke_rights": (3, 0.5, 3.0),
+    "hold_reader": (3, 2.0, 20.0),
+    "hold_writer": (3, 2.0, 20.0),
+    # PostgreSQL and SQLite
     "fill_disk": (3, 0.2, 1.5),
+    # SQLite
     "hog": (2, 0.2, 3.0),
     "step_clock": (2, 1.0, 6.0),
 }
 EVERYWHERE: Final = frozenset(
-    {"kill_worker", "kill_child", "freeze_worker", "pause_worker", "stop_worker", "deploy",
-     "kill_dispatcher", "freeze_dispatcher", "collect"}
+    {"kill_worker", "kill_child", "freeze_worker", "pause_worker", "stop_loop", "stop_worker",
+     "deploy", "kill_dispatcher", "freeze_dispatcher", "collect"}
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ BUGS: Final = (
         "postgres",
         {"claims", "attempts"},
         Edit(
-            "stores/postgres/queries/runs.sql",
+            "_stores/postgres/queries/runs.sql",
             "    WHERE ctid = wanted.place AND phase = 'ready'\n    FOR UPDATE SKIP LOCKED",
             "    WHERE ctid = wanted.place AND phase = 'ready'",
             times=2,
@@ -72,7 +72,7 @@ BUGS: Final = (
         "mariadb",
         {"claims", "attempts"},
         Edit(
-            "stores/mysql/queries/runs.sql",
+            "_stores/mysql/queries/runs.sql",
             "WHERE phase = 'ready'\nLIMIT :limit\nFOR UPDATE SKIP LOCKED;",
             "WHERE phase = 'ready'\nLIMIT :limit;",
             times=2,
@@ -83,7 +83,7 @@ BUGS: Final = (
         "sqlite",
         {"rates"},
         Edit(
-            "stores/sqlite/queries/rates.sql",
+            "_stores/sqlite/queries/rates.sql",
             "DELETE FROM tickwork_start WHERE key = ? AND number <= ?;",
             "DELETE FROM tickwork_start WHERE key = ? AND number <= ? + 1000;",
         ),
@@ -93,21 +93,21 @@ BUGS: Final = (
         "sqlite",
         {"stale", "claims", "records", "counters"},
         Edit(
-            "stores/sqlite/queries/records.sql",
+            "_stores/sqlite/queries/records.sql",
             "WHERE run.id = step.column1 AND token = step.column2 AND status = 'running'",
             "WHERE run.id = step.column1 AND status = 'running'",
         ),
         Edit(
-            "stores/sqlite/queries/records.sql",
+            "_stores/sqlite/queries/records.sql",
             "FROM tickwork_run\nWHERE id = ?1 AND token = ?2 AND status = 'running';\n"
             "DELETE FROM tickwork_run WHERE id = ?1 AND token = ?2 AND status = 'running';",
             "FROM tickwork_run\nWHERE id = ?1 AND status = 'running';\n"
             "DELETE FROM tickwork_run WHERE id = ?1 AND status = 'running';",
         ),
         Edit(
-            "stores/_sql/operations/record.py",
-            "is_ours = token_by_id.get(step.claim.run_id) == step.claim.token",
-            "is_ours = step.claim.run_id in token_by_id",
+            "_stores/_sql/operations/record.py",
+            "is_ours = token_by_id.get(transition.claim.run_id) == transition.claim.token",
+            "is_ours = transition.claim.run_id in token_by_id",
         ),
     ),
     _bug(
@@ -115,7 +115,7 @@ BUGS: Final = (
         "sqlite",
         {"limits"},
         Edit(
-            "stores/sqlite/queries/runs.sql",
+            "_stores/sqlite/queries/runs.sql",
             "DELETE FROM tickwork_slot WHERE run = ? AND key = ?;",
             "DELETE FROM tickwork_slot WHERE run <> ?1 OR key = ?2;",
         ),
@@ -125,7 +125,7 @@ BUGS: Final = (
         "postgres",
         {"limits", "rates"},
         Edit(
-            "stores/postgres/queries/runs.sql",
+            "_stores/postgres/queries/runs.sql",
             "WHERE gate = ANY (:gates::integer[])\nORDER BY gate\nFOR UPDATE SKIP LOCKED;",
             "WHERE gate = ANY (:gates::integer[])\nORDER BY gate;",
         ),
@@ -135,7 +135,7 @@ BUGS: Final = (
         "sqlite",
         {"not final", "workers"},
         Edit(
-            "stores/_sql/operations/limits.py",
+            "_stores/_sql/operations/limits.py",
             "    return (yield from _unblock_up_to(query, rooms))",
             "    return 0",
         ),
@@ -145,14 +145,14 @@ BUGS: Final = (
         "postgres",
         {"firings"},
         Edit(
-            "stores/postgres/queries/schedules.sql",
+            "_stores/postgres/queries/schedules.sql",
             "    WHERE ctid = wanted.place AND next_due_at <= :now::bigint\n"
             "    FOR UPDATE SKIP LOCKED",
             "    WHERE ctid = wanted.place AND next_due_at <= :now::bigint",
             times=2,
         ),
         Edit(
-            "stores/postgres/queries/schedules.sql",
+            "_stores/postgres/queries/schedules.sql",
             "  AND schedule.id = ANY (:c1::uuid[])\n"
             "  AND (schedule.next_due_at = move.due_at) IS TRUE;",
             "  AND schedule.id = ANY (:c1::uuid[]);",
@@ -168,7 +168,7 @@ BUGS: Final = (
         "postgres",
         {"rolled back"},
         Edit(
-            "_client/dispatch.py",
+            "_dispatch/dispatch.py",
             "        if options.connection is None:\n"
             "            return self.services.inserter.add(runs)",
             "        if runs:\n            return self.services.inserter.add(runs)",
@@ -179,18 +179,19 @@ BUGS: Final = (
         "sqlite",
         {"leases"},
         Edit(
-            "stores/sqlite/queries/records.sql",
-            "WHERE lease_until <= :now\nORDER BY lease_until",
-            "WHERE lease_until IS NOT NULL AND started_at <= :now - 1500000\nORDER BY lease_until",
+            "_stores/_sql/common_queries/records.sql",
+            "WHERE lease_until BETWEEN :lowest::bigint AND :now::bigint\nORDER BY lease_until",
+            "WHERE lease_until IS NOT NULL AND started_at <= :now::bigint - 1500000\n"
+            "ORDER BY lease_until",
         ),
-        Edit("_domain/transitions.py", "    assert now >= claim.lease_until, claim\n", ""),
+        Edit("_domain/runs/transitions.py", "    assert now >= claim.lease_until, claim\n", ""),
     ),
     _bug(
         "a heartbeat that revives a lost lease",
         "sqlite",
         {"claims", "stale"},
         Edit(
-            "stores/sqlite/queries/records.sql",
+            "_stores/sqlite/queries/records.sql",
             "SET lease_until = max(lease_until, ?),\n    started_at = coalesce(started_at, ?)\n"
             "WHERE id = ? AND token = ? AND {is_claimed};",
             "SET lease_until = max(lease_until, ?1),\n    started_at = coalesce(started_at, ?2),\n"
@@ -202,9 +203,10 @@ BUGS: Final = (
         "sqlite",
         {"stale"},
         Edit(
-            "stores/sqlite/queries/records.sql",
-            "WHERE id = :id AND token = :token AND status = 'running';\nSELECT changes();",
-            "WHERE id = :id AND :token > 0;\nSELECT changes();",
+            "_stores/sqlite/queries/records.sql",
+            "checkpoint = coalesce(:checkpoint, checkpoint)\n"
+            "WHERE id = :id AND token = :token AND status = 'running';",
+            "checkpoint = coalesce(:checkpoint, checkpoint)\nWHERE id = :id AND :token > 0;",
         ),
     ),
     _bug(
@@ -212,12 +214,12 @@ BUGS: Final = (
         "sqlite",
         {"unique"},
         Edit(
-            "stores/_sql/operations/enqueue.py",
+            "_stores/_sql/operations/inserts.py",
             '        held.update((yield query("key_holders", keys=unique_keys, now=now)))',
             '        yield query("key_holders", keys=unique_keys, now=now)',
         ),
         Edit(
-            "stores/sqlite/queries/runs.sql",
+            "_stores/sqlite/queries/runs.sql",
             "    THEN NOT EXISTS (SELECT 1 FROM tickwork_run WHERE tickwork_run.id ="
             " tickwork_unique.run)\n    ELSE tickwork_unique.until <= ?\nEND;",
             "    THEN 1 ELSE ? > 0\nEND;",
@@ -239,7 +241,7 @@ BUGS: Final = (
         "sqlite",
         {"priorities"},
         Edit(
-            "stores/sqlite/queries/runs.sql",
+            "_stores/sqlite/queries/runs.sql",
             "    WHERE phase = 'ready'\n    ORDER BY priority, due_at, id\n    LIMIT :head_size",
             "    WHERE phase = 'ready'\n    ORDER BY priority DESC, due_at, id\n"
             "    LIMIT :head_size",
@@ -250,11 +252,11 @@ BUGS: Final = (
         "postgres",
         {"added twice", "rolled back"},
         Edit(
-            "_client/dispatch.py",
-            "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
-            "        import uuid\n\n"
-            "        runs = [run._replace(id=str(uuid.uuid4())) for run in runs]\n"
-            "        return [\n            answer._replace(is_new=answer.run_id == run.id)",
+            "_dispatch/dispatch.py",
+            "    return [\n        answer._replace(is_new=answer.run_id == run.id)",
+            "    import uuid\n\n"
+            "    runs = [run._replace(id=str(uuid.uuid4())) for run in runs]\n"
+            "    return [\n        answer._replace(is_new=answer.run_id == run.id)",
         ),
     ),
     _bug(
@@ -262,7 +264,7 @@ BUGS: Final = (
         "postgres",
         {"effects"},
         Edit(
-            "_worker/attempt_store.py",
+            "_worker/attempts/attempt_store.py",
             "        is_done = borrowed.complete(claim, now=self._clock.now(), result=result)",
             "        is_done = self._store.complete(claim, now=self._clock.now(), result=result)",
         ),
@@ -272,9 +274,10 @@ BUGS: Final = (
         "sqlite",
         {"counters", "records"},
         Edit(
-            "_domain/transitions.py",
-            "    step = step._replace(crash=int(crashed.has_started))",
-            "    step = step._replace(crash=int(crashed.has_started), refund=0)",
+            "_domain/runs/transitions.py",
+            "    transition = transition._replace(crash=int(crashed.has_started))",
+            "    transition = transition._replace("
+            "crash=int(crashed.has_started), uncounted_attempts=0)",
         ),
     ),
     _bug(
@@ -282,7 +285,7 @@ BUGS: Final = (
         "sqlite",
         {"leases"},
         Edit(
-            "_worker/reaper.py",
+            "_worker/services/reaper.py",
             "return self._is_here(worker) and has_ended(worker.pid, worker.process_started)",
             "return self._is_here(worker) and worker.pid != self._me.pid",
         ),
@@ -292,8 +295,9 @@ BUGS: Final = (
         "sqlite",
         {"leases", "attempts"},
         Edit(
-            "_worker/reaper.py",
-            "            if self._keeps_lease(expired):\n                return None\n",
+            "_worker/services/reaper.py",
+            "            if self._is_held(expired.claim) or self._keeps_lease(expired):\n"
+            "                return None\n",
             "",
         ),
         Edit("_worker/build.py", "        reaper.postpone(more=store.clock_seconds)\n", ""),
@@ -313,13 +317,49 @@ BUGS: Final = (
         "sqlite",
         {"lost"},
         Edit(
-            "stores/sqlite/queries/records.sql",
+            "_stores/sqlite/queries/records.sql",
             "       :now, 'canceled', NULL, :reason\n"
             "FROM tickwork_run\n"
             "WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';",
             "       :now, 'canceled', NULL, :reason\n"
             "FROM tickwork_run\n"
             "WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'gone';",
+        ),
+    ),
+    _bug(
+        "a worker that goes on without its event loop",
+        "sqlite",
+        {"workers"},
+        Edit(
+            "_worker/services/engine_services.py",
+            "        if dead >= FAILING_SECONDS:",
+            "        if False:",
+        ),
+        Edit(
+            "_engines/local/asyncio_.py",
+            "            self._host.give_back(claim, Crashed(reason))\n"
+            "        self._claim_by_task.clear()\n",
+            "            pass\n",
+        ),
+    ),
+    _bug(
+        "a success that fails when the database cannot store it",
+        "postgres",
+        {"outcomes", "records"},
+        Edit(
+            "_worker/attempts/writer.py",
+            "        except StoreError as error:\n            if self._keep(batch, error):\n",
+            "        except StoreError as error:\n"
+            "            if isinstance(error, StatementFailed):\n"
+            "                from tickwork._domain.runs.status import RunStatus\n"
+            "                failed = RunStatus.FAILED_PERMANENT, OutcomeKind.FAILED\n"
+            "                to_status, outcome = failed\n"
+            "                steps = [\n"
+            "                    step._replace(to_status=to_status, outcome=outcome, due_at=None)\n"
+            "                    for step in steps\n"
+            "                ]\n"
+            "                batch = batch._replace(steps=steps)\n"
+            "            if self._keep(batch, error):\n",
         ),
     ),
 )

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Final
 
 from chaos.journal import own_journal
-from tickwork.stores import open_store
-from tickwork.stores._sql import migrate
-from tickwork.stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
+from tickwork._stores import open_store
+from tickwork._stores._sql import migrate
+from tickwork._stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
 
 NEXT: Final = SCHEMA_VERSION + 1
 STEP: Final = SchemaMigration(
@@ -23,9 +23,9 @@ STEP: Final = SchemaMigration(
     ],
 )
 HOMES: Final = {
-    "sqlite": "tickwork.stores.sqlite.store",
-    "postgresql": "tickwork.stores.postgres.schema",
-    "mysql": "tickwork.stores.mysql.schema",
+    "sqlite": "tickwork._stores.sqlite.store",
+    "postgresql": "tickwork._stores.postgres.schema",
+    "mysql": "tickwork._stores.mysql.schema",
 }
 
 

@@ -65,6 +65,7 @@ JOBS: Final = (
     JobFacts("plain"),
     JobFacts("slow", attempts_max=50),
     JobFacts("coroutine"),
+    JobFacts("loop_stopper", attempts_max=50),
     JobFacts("isolated", attempts_max=50),
     JobFacts("edited"),
     JobFacts("flaky", attempts_max=4),

@@ -15,7 +15,7 @@ from tickwork import _HOMES, events
 
 MODULES: Final = {
     "reference/tickwork.md": "tickwork",
-    "reference/celery.md": "tickwork.engines.celery",
+    "reference/celery.md": "tickwork.integrations.celery",
     "reference/contracts.md": "tickwork.contracts",
     "reference/export.md": "tickwork.export",
     "reference/dashboard.md": "tickwork.dashboard",
@@ -30,14 +30,14 @@ MODULES: Final = {
     "reference/health.md": "tickwork.integrations.health",
 }
 RETURNED: Final = (
-    "tickwork._client.runs:Runs",
-    "tickwork._client.schedules:Schedules",
-    "tickwork._client.limits:Limits",
-    "tickwork._client.audit:AuditLog",
-    "tickwork._client.audit:IdempotentDispatcher",
+    "tickwork._dispatch.runs:Runs",
+    "tickwork._control.schedules:Schedules",
+    "tickwork._control.limits:Limits",
+    "tickwork._control.audit:AuditLog",
+    "tickwork._control.audit:IdempotentDispatcher",
     "tickwork._inspect.inspector:Inspector",
-    "tickwork._client.locks:Lock",
-    "tickwork.async_app:AsyncTickwork",
+    "tickwork._control.locks:Lock",
+    "tickwork.app.async_tickwork:AsyncTickwork",
 )
 """Classes that public methods return and that programs do not import."""
 PREFIXES: Final = r"\b(?:tickwork\.(?:\w+\.)*|collections\.abc\.|typing\.|datetime\.(?=\w))"

@@ -25,6 +25,7 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
         why="Time zones are named as in the IANA database, such as 'Europe/Berlin'.",
         fix="Did you mean 'Europe/Berlin'?",
     ),
+    errors.RuleTooCostly(250_000),
     errors.CronError(
         "0 22-2 * * *",
         "hour (field 2) '22-2' runs backwards",
@@ -38,6 +39,8 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.InvalidDuration("5 parsecs", "'parsecs' is not a unit."),
     errors.NaiveDatetime(datetime(2026, 1, 1)),  # noqa: DTZ001  # the point of the example
     errors.DuplicateDefinition("job", "sweep", first="shop/a.py:1", second="shop/b.py:2"),
+    errors.ScheduleNameTaken("schedule", "sweep", first="shop/a.py:1", second="shop/b.py:2"),
+    errors.ScheduleConflict("sweep", application="crm", other="shop", place="crm/jobs.py:7"),
     errors.JobNotFound("send_emial", known=["sweep", "send_email"]),
     errors.HandlerNotFound("shop.mail:send", "There is no module 'shop.mail'."),
     errors.HandlerNotAllowed("os:system", allowed=["shop"]),
@@ -55,16 +58,23 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.PayloadUnreadable("it is nested too deeply."),
     errors.PayloadEncrypted(),
     errors.PayloadMismatch("charge", "order has the unknown field 'total'."),
-    errors.StoreError("The server rejected a statement (42501).", why="permission denied"),
+    errors.StoreError("The store cannot be used.", why="A store of another program raises it."),
     errors.InvalidStoreUrl(
         "oracle://app:s3cret@db", "the scheme must be mysql or postgresql, got 'oracle'."
     ),
     errors.StoreUnavailable(URL, "connection refused"),
+    errors.FolderMissing("sqlite:///jobs/jobs.db", "The folder /srv/shop/jobs does not exist."),
     errors.AccessDenied(URL, 'password authentication failed for user "app"'),
     errors.StoreReadOnly(URL, "cannot execute INSERT in a read-only transaction"),
+    errors.StatementFailed(URL, "permission denied for table tickwork_history", state="42501"),
+    errors.ValueRejected("value out of range", state="22003"),
+    errors.RowRejected("not for this customer", state="P0001"),
     errors.StoreDamaged("/srv/shop/jobs.db", "file is not a database"),
     errors.StoreReplaced("/srv/shop/jobs.db", is_deleted=True),
-    errors.OutcomeUnknown(URL, "server closed the connection unexpectedly"),
+    errors.StoreLinked("/srv/shop/jobs.db", links=2),
+    errors.OutcomeUnknown(
+        URL, "The server did not answer within 35 seconds.", has_timed_out=True, run_ids=[RUN]
+    ),
     errors.ReadTimeout(URL, limit=timedelta(seconds=5)),
     errors.StoreBusy("sqlite:///jobs.db", waited=timedelta(seconds=5)),
     errors.DriverMissing("psycopg", extra="postgres"),
@@ -73,6 +83,9 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.NetworkFileSystem("/mnt/jobs.db", file_system="nfs4"),
     errors.WrongConnection(URL, "It is a sqlite3.Connection.", takes="a psycopg.Connection"),
     errors.SchemaMissing(URL),
+    errors.SchemaDamaged(
+        "sqlite:////srv/shop/jobs.db", version=5, reason="no such column: expect_within."
+    ),
     errors.SchemaOutdated(found=3, needed=4),
     errors.SchemaTooNew(known=3, compatible_from=5),
     errors.RunError(
@@ -90,11 +103,25 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.WaitTimeout(RUN, status="running", waited=timedelta(seconds=2.5)),
     errors.ResultExpired(RUN),
     errors.RunUnsuccessful(RUN, status="failed_permanent", reason="ValueError: no such account"),
+    errors.FlowError("A step cannot be made here."),
+    errors.DuplicateStep("charge", run_id=RUN),
+    errors.NestedStep("ctx.step", "inside of a step"),
+    errors.BlockingStep("step"),
+    errors.InvalidStep(
+        "charge",
+        "returned a value that cannot be stored: payload has the type Lock, which has no JSON form",
+        "Return less, or a value that has a JSON form.",
+    ),
+    errors.StepLimit(RUN, steps_max=1_000),
+    errors.FlowsUnavailable("A step of the job 'order'", "dask_results"),
+    errors.EventTimeout("approved", timeout=timedelta(days=7)),
+    errors.StepFailed("charge", kind="CardDeclined", reason="declined with code 7"),
     errors.EngineError("The run was not handed over.", why="The engine 'celery' is closed."),
     errors.EngineMissing("celery", extra="celery"),
     errors.EngineUnavailable(
         "celery", "amqp://app:s3cret@broker//", reason="[Errno 111] Connection refused"
     ),
+    errors.EngineBroken("thread", reason="RuntimeError: can't start new thread"),
     errors.HandoverRejected(
         "It has version 2, and this process reads version 1.",
         fix="Install the same version of tickwork on both sides.",
@@ -106,6 +133,11 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.AlreadyStarted(),
     errors.WorkerStartFailed("shop.jobs:connect", "OSError: no route to host"),
     errors.KeyReused("order-42"),
+    errors.DatabaseNotAllowed(
+        "jobs",
+        "Database queries to 'jobs' are not allowed in this test. Add 'jobs' to "
+        "shop.tests.OrderTest.databases to ensure proper test isolation and silence this failure.",
+    ),
 )
 
 SIGNALS: Final[tuple[tuple[Signal, str], ...]] = (

@@ -8,8 +8,10 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -18,7 +20,8 @@ import click
 
 from docs.error_examples import ERRORS, SIGNALS
 from tickwork import errors
-from tickwork._domain.status import NEXT, PHASES, Phase, RunStatus
+from tickwork._define.option_table import OPTIONS, Scope
+from tickwork._domain.runs.status import NEXT, PHASES, Phase, RunStatus
 from tickwork.cli.commands import EXIT_CODES, DocumentedCommand
 from tickwork.cli.main import CONTEXT, MODULES, cli
 from tickwork.errors import Signal, TickworkError
@@ -48,6 +51,25 @@ PHASE_MEANINGS: Final[Mapping[Phase, str]] = {
     Phase.BLOCKED: "it is due, but a concurrency limit or a rate limit is reached",
     Phase.RUNNING: "a worker has claimed it",
 }
+
+SCOPES: Final[Mapping[Scope, str]] = {
+    Scope.JOB: "job",
+    Scope.APPLICATION: "defaults",
+    Scope.CODE_SCHEDULE: "schedule in code",
+    Scope.SCHEDULE: "schedule at run time",
+    Scope.DISPATCH: "dispatch",
+}
+
+OPTIONS_INTRO: Final = """
+An option of a *job* is a keyword of `@app.job`, a method of the builder, and a key of `[[jobs]]` in
+a [configuration file](../guide/configuration.md). *Defaults* of all jobs are arguments of
+`JobDefaults` and keys of `[defaults]`. One more *schedule in code* is a builder from
+`app.schedule(name, job)`, or `[[schedules]]`. A *schedule at run time* is created by
+`app.schedules`, the pages and the API. An option of a *dispatch* is a method of a draft, a field of
+the API, and an option of `tickwork dispatch`.
+
+A value is checked where it is set. [Define jobs](../guide/jobs.md#job-options) has the defaults.
+"""
 
 COMMANDS_INTRO: Final = """
 `tickwork COMMAND` works on one application. It is named by `-a module:name`, by the environment
@@ -82,6 +104,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "commands.md": "\n".join(commands_page()),
         reference / "errors.md": "\n".join(errors_page()),
+        reference / "options.md": "\n".join(options_page()),
         reference / "statuses.md": "\n".join(statuses_page()),
         FOLDER / "guide" / "databases.md": _with_part("guide/databases.md", matrix_table()),
         FOLDER / "reliability.md": _with_part("reliability.md", faults_list()),
@@ -140,7 +163,7 @@ def errors_page() -> Iterator[str]:
     yield "```"
     for kind in _kinds():
         yield from ("", f"## {kind.code}", "", f"{_ancestry(kind)}", "", _markdown(kind))
-        facts = [name for name in _facts(kind) if name not in {"what", "why", "fix"}]
+        facts = [name for name in _attributes(kind) if name not in {"what", "why", "fix"}]
         if facts:
             yield from ("", "Attributes: " + ", ".join(f"`{fact}`" for fact in facts) + ".")
         yield from _example(kind)
@@ -171,6 +194,20 @@ def statuses_page() -> Iterator[str]:
     for phase in Phase:
         statuses = ", ".join(f"`{status}`" for status in RunStatus if phase in PHASES[status])
         yield f"| `{phase}` | {PHASE_MEANINGS[phase]} | {statuses} |"
+    yield ""
+
+
+def options_page() -> Iterator[str]:
+    """The table of the options of jobs, schedules and dispatches."""
+    yield from (NOTE, "", "# Options", "", *OPTIONS_INTRO.strip().splitlines(), "")
+    yield f"| option | value | {' | '.join(SCOPES.values())} | meaning |"
+    yield "|---" * (len(SCOPES) + 3) + "|"
+    for option in sorted(OPTIONS, key=lambda each: each.name):
+        value = ", ".join(f"`{each}`" for each in option.choices) or option.kind.value
+        if option.range is not None:
+            value += f" {option.range.text}"
+        marks = " | ".join("yes" if scope in option.scope else "" for scope in SCOPES)
+        yield f"| `{option.name}` | {value} | {marks} | {option.help} |"
     yield ""
 
 
@@ -305,17 +342,18 @@ def _ancestry(kind: type[Exception]) -> str:
     return f"`{kind.__name__}`, a kind of {bases}."
 
 
-def _facts(kind: type[Exception]) -> list[str]:
-    """The attributes that the constructors set, from the base down, each once."""
-    found = (
-        fact
-        for each in reversed(kind.__mro__)
-        if "__init__" in vars(each) and each.__module__ == errors.__name__
-        for fact in re.findall(
-            r"self\.(\w+)(?:: [^=]+)? =", inspect.getsource(vars(each)["__init__"])
-        )
-    )
-    return list(dict.fromkeys(found))
+def _attributes(kind: type[Exception]) -> list[str]:
+    """The attributes of an error, from the base down, each once."""
+    bases = [each for each in reversed(kind.__mro__) if each.__module__ == errors.__name__]
+    return list(dict.fromkeys(chain.from_iterable(map(_own_attributes, bases))))
+
+
+def _own_attributes(kind: type[Exception]) -> list[str]:
+    if "__dataclass_fields__" in vars(kind):
+        return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # it is one
+    init = vars(kind).get("__init__")
+    pattern = r"self\.(\w+)(?:: [^=]+)? ="
+    return [] if init is None else re.findall(pattern, inspect.getsource(init))
 
 
 def _example(kind: type[Exception]) -> Iterator[str]:

@@ -383,7 +383,7 @@ def _next_steps(folder: Path, run_id: str) -> str:
     {command} status
     {command} runs
     {command} inspect {run_id}    # the run that was taken over
-    {command} ui                  # the dashboard in your browser
+    {command} ui                  # a link to the dashboard
   Start your own project in an empty folder:
     tickwork init && tickwork work
   Read: docs/guide/install.md, docs/guide/jobs.md, and examples/ for FastAPI, systemd, Docker.

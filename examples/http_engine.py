@@ -20,9 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.request import Request, urlopen
 
-from tickwork.contracts import EngineSetup
-from tickwork.engines.remote import Handover, RemoteEngine, encode_message
-from tickwork.engines.wire import AppLocation
+from tickwork.contracts import AppLocation, EngineSetup, Handover, RemoteEngine, encode_message
 from tickwork.errors import EngineUnavailable, TickworkError
 
 

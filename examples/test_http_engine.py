@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from http_engine import HttpEngine
 
-from tickwork.testing.conformance.engines import *  # noqa: F403  # the tests
-from tickwork.testing.conformance.engines import TestedEngine
+from tickwork_conformance.engines import *  # noqa: F403  # the tests
+from tickwork_conformance.engines import TestedEngine
 
 
 @pytest.fixture

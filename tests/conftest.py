@@ -17,6 +17,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +28,10 @@ from servers import (
     chromium,
     install,
     mysql,
+    nginx,
     pgbouncer,
     postgres,
+    promtool,
     rabbitmq,
     redis,
     workspace,
@@ -41,6 +44,9 @@ from servers.postgres import PostgresServer
 from servers.private import known_servers
 from servers.rabbitmq import RabbitMQServer
 from servers.redis import RedisServer
+
+FLAKY_VARIABLE = "TICKWORK_FLAKY_FILE"
+"""Set by the Makefile when it runs failed tests again, alone."""
 
 KINDS_BY_FIXTURE = {
     "postgres_server": "postgres",
@@ -57,6 +63,8 @@ FINDERS_BY_KIND: dict[str, Callable[..., object]] = {
     "mysql": mysql.find_programs,
     "pgbouncer": pgbouncer.find_programs,
     "chromium": chromium.find_programs,
+    "nginx": nginx.find_programs,
+    "promtool": promtool.find_programs,
     "rabbitmq": rabbitmq.find_programs,
     "redis": redis.find_programs,
 }
@@ -159,8 +167,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Programs under test must not depend on the size of the terminal.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
-    # A background shell ignores these signals, and child processes would inherit that.
-    for number in (signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)):
+    # A background shell, or nohup, ignores these signals, and child processes would inherit that.
+    for name in ("SIGINT", "SIGQUIT", "SIGHUP"):
+        number = getattr(signal, name, signal.SIGINT)
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     config.addinivalue_line(
@@ -256,6 +265,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    if FLAKY_VARIABLE in os.environ:
+        _list_flaky(terminalreporter, Path(os.environ[FLAKY_VARIABLE]))
     not_run = config.stash[NOT_RUN]
     if not not_run:
         return
@@ -269,6 +280,19 @@ def pytest_terminal_summary(
         terminalreporter.write_line("That is a failure: servers are required here.", red=True)
     else:
         terminalreporter.write_line("With TICKWORK_REQUIRE_SERVERS=1 this would be a failure.")
+
+
+def _list_flaky(reporter: pytest.TerminalReporter, path: Path) -> None:
+    """List the tests that failed beside others and passed alone, and add them to a file."""
+    flaky = sorted(report.nodeid for report in reporter.stats.get("passed", []))
+    if flaky:
+        reporter.section(
+            f"FLAKY: {len(flaky)} tests failed beside others and passed alone", sep="!"
+        )
+        for test in flaky:
+            reporter.write_line(f"    {test}")
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{test}\n" for test in flaky)
 
 
 def pytest_unconfigure() -> None:

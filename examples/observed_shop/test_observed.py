@@ -65,7 +65,7 @@ def test_an_attempt_is_a_child_of_its_dispatch(tickwork_app: Tickwork) -> None:
 
 
 def test_attempts_are_counted(tickwork_app: Tickwork) -> None:
-    labels = {"job": "charge", "queue": "payments", "outcome": "succeeded"}
+    labels = {"job_name": "charge", "queue": "payments", "outcome": "succeeded"}
     before = REGISTRY.get_sample_value("tickwork_attempts_total", labels) or 0
     charge.dispatch(customer="ann", card=CARD, amount=5)
     drain(tickwork_app)

@@ -7,24 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tickwork._client.builder import JobBuilder, ScheduleBuilder
-    from tickwork._client.jobs import AsyncDraft, Draft, Job
-    from tickwork._client.runs import AsyncRunHandle, RunHandle
-    from tickwork._client.schedule_definition import ScheduleDefinition
-    from tickwork._client.schedule_view import ScheduleView
-    from tickwork._define.arguments import Secret
-    from tickwork._define.context import RunContext, current_run
-    from tickwork._define.handlers import ScheduledJob
+    from tickwork._control.schedule_definition import ScheduleDefinition
+    from tickwork._control.schedule_view import ScheduleView
     from tickwork._define.options import JobDefaults
+    from tickwork._dispatch.builder import JobBuilder, ScheduleBuilder
+    from tickwork._dispatch.jobs import AsyncDraft, Draft, Job
+    from tickwork._dispatch.runs import AsyncRunHandle, RunHandle
     from tickwork._domain.job import Misfire, Overlap
-    from tickwork._domain.outcome import JobResult
-    from tickwork._domain.run import Run
-    from tickwork._domain.status import RunStatus
+    from tickwork._domain.runs.outcome import JobResult
+    from tickwork._domain.runs.run import Run
+    from tickwork._domain.runs.status import RunStatus
+    from tickwork._handlers.arguments import Secret
+    from tickwork._handlers.context import RunContext, current_run
+    from tickwork._handlers.handlers import ScheduledJob
     from tickwork._kernel.clock import Clock
-    from tickwork.app import Tickwork
+    from tickwork._stores.contract import Attempt, RunFilter
+    from tickwork.app.tickwork import Tickwork
     from tickwork.errors import Discard, RetryLater, Snooze, TickworkError, UndispatchedDraft
     from tickwork.schedules import Cron
-    from tickwork.stores.contract import Attempt, RunFilter
 
 __version__ = "0.1.0"
 
@@ -62,35 +62,35 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncDraft": "tickwork._client.jobs",
-    "AsyncRunHandle": "tickwork._client.runs",
-    "Attempt": "tickwork.stores.contract",
+    "AsyncDraft": "tickwork._dispatch.jobs",
+    "AsyncRunHandle": "tickwork._dispatch.runs",
+    "Attempt": "tickwork._stores.contract",
     "Clock": "tickwork._kernel.clock",
     "Cron": "tickwork.schedules",
     "Discard": "tickwork.errors",
-    "Draft": "tickwork._client.jobs",
-    "Job": "tickwork._client.jobs",
-    "JobBuilder": "tickwork._client.builder",
+    "Draft": "tickwork._dispatch.jobs",
+    "Job": "tickwork._dispatch.jobs",
+    "JobBuilder": "tickwork._dispatch.builder",
     "JobDefaults": "tickwork._define.options",
-    "JobResult": "tickwork._domain.outcome",
+    "JobResult": "tickwork._domain.runs.outcome",
     "Misfire": "tickwork._domain.job",
     "Overlap": "tickwork._domain.job",
     "RetryLater": "tickwork.errors",
-    "Run": "tickwork._domain.run",
-    "RunContext": "tickwork._define.context",
-    "RunFilter": "tickwork.stores.contract",
-    "RunHandle": "tickwork._client.runs",
-    "RunStatus": "tickwork._domain.status",
-    "ScheduleBuilder": "tickwork._client.builder",
-    "ScheduleDefinition": "tickwork._client.schedule_definition",
-    "ScheduleView": "tickwork._client.schedule_view",
-    "ScheduledJob": "tickwork._define.handlers",
-    "Secret": "tickwork._define.arguments",
+    "Run": "tickwork._domain.runs.run",
+    "RunContext": "tickwork._handlers.context",
+    "RunFilter": "tickwork._stores.contract",
+    "RunHandle": "tickwork._dispatch.runs",
+    "RunStatus": "tickwork._domain.runs.status",
+    "ScheduleBuilder": "tickwork._dispatch.builder",
+    "ScheduleDefinition": "tickwork._control.schedule_definition",
+    "ScheduleView": "tickwork._control.schedule_view",
+    "ScheduledJob": "tickwork._handlers.handlers",
+    "Secret": "tickwork._handlers.arguments",
     "Snooze": "tickwork.errors",
-    "Tickwork": "tickwork.app",
+    "Tickwork": "tickwork.app.tickwork",
     "TickworkError": "tickwork.errors",
     "UndispatchedDraft": "tickwork.errors",
-    "current_run": "tickwork._define.context",
+    "current_run": "tickwork._handlers.context",
 }
 
 

@@ -9,22 +9,110 @@ describes itself in English (``describe``) and can be stored as text (``to_text`
 'every 5 minutes during hours 9 to 17 on Monday to Friday (UTC)'
 """
 
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from os import PathLike
+from typing import Concatenate, Final, ParamSpec, Self
 
+from tickwork._calendars.holiday_dates import read_holidays as _read_holidays
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
-from tickwork._domain.schedules.contract import PreviewClock as _PreviewClock
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
-from tickwork._domain.schedules.frequencies import Timetable
+from tickwork._domain.schedules.frequencies import Frequencies as _Frequencies
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import SYMBOLS, Pattern
+from tickwork._domain.schedules.pattern import Symbols as _Symbols
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.rules import from_text
+from tickwork._domain.schedules.timing import Timing as _Timing
 from tickwork._kernel.clock import SystemClock as _SystemClock
+from tickwork.errors import InvalidSchedule as _InvalidSchedule
 
 P = ParamSpec("P")
-_PreviewClock.now = _SystemClock().now
+
+_EMPTY: Final = _Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable(_Frequencies):
+    """A schedule rule, built by methods. Each method returns a new timetable.
+
+    >>> from datetime import UTC, datetime
+    >>> office = Timetable().every_five_minutes().hours(range(9, 18)).weekdays()
+    >>> office.describe()
+    'every 5 minutes during hours 9 to 17 on Monday to Friday (UTC)'
+    >>> Timetable().weekdays().describe()
+    'at 00:00 on Monday to Friday (UTC)'
+    """
+
+    timing: _Timing = _EMPTY
+    # Named patterns for symbol(), and named calendars for except_on(). They are not part of the
+    # rule, so equality ignores them.
+    symbols: _Symbols | None = field(default=None, repr=False, compare=False)
+    calendars: Callable[[str], frozenset[date]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Set for a rule that arrives as text: it names calendars, and no files. None for code."""
+
+    @property
+    def _timing(self) -> _Timing:
+        return self.timing
+
+    def _with_timing(self, timing: _Timing) -> Self:
+        return type(self)(timing, self.symbols, self.calendars)
+
+    def _holidays(
+        self, calendar: str | PathLike[str] | None, country: str | None
+    ) -> frozenset[date]:
+        if self.calendars is None:
+            return _read_holidays(calendar, country, now=_SystemClock().now())
+        if country is not None:
+            raise _InvalidSchedule(
+                "A rule in text cannot name a country.",
+                why="The dates of countries are read where code registers them.",
+                fix="Register it in code, app.calendar('de', country='DE'), or in [calendars] of "
+                "tickwork.toml, and write calendar='de'.",
+            )
+        return self.calendars(str(calendar))
+
+    @property
+    def _symbols(self) -> _Symbols:
+        return SYMBOLS if self.symbols is None else self.symbols
+
+    def rule(self, *, key: str | None = None) -> Rule:
+        """Build the rule. ``key`` is the name that ``H`` in a cron expression hashes."""
+        return self.timing.rule(key=key)
+
+    @property
+    def tz(self) -> str:
+        """The name of the time zone."""
+        # Without building the rule: the anchor or the key may still be missing.
+        return self.timing.zone_name()
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The first firing strictly after this time; None if there is none."""
+        return self.rule().next_after(after)
+
+    def prev_before(self, before: datetime) -> datetime | None:
+        """The last firing strictly before this time; None if there is none."""
+        return self.rule().prev_before(before)
+
+    def count_between(self, first: datetime, last: datetime) -> int:
+        """The number of firings from ``first`` to ``last``, both included."""
+        return self.rule().count_between(first, last)
+
+    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
+        """The next ``count`` firings after this time, or from now; fewer if the rule ends."""
+        return self.rule().preview(count, after=_SystemClock().now() if after is None else after)
+
+    def describe(self) -> str:
+        """The rule in plain English."""
+        return self.rule().describe()
+
+    def to_text(self) -> str:
+        """The rule as text, for storage."""
+        return self.rule().to_text()
 
 
 def _constructor(method: Callable[Concatenate[Timetable, P], Timetable]) -> Callable[P, Timetable]:
@@ -107,7 +195,7 @@ __all__ = [
     "Once",
     "Pattern",
     "Recurrence",
-    "Schedule",
+    "Rule",
     "Timetable",
     "Unit",
     "Window",

@@ -26,7 +26,8 @@ EMPTIED = [
     f"tickwork_{name}"
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
-        *("pause", "worker", "lock", "rate", "start"),
+        *("definition", "pause", "worker", "lock", "rate", "start", "step"),
+        *("event", "wait", "outbox"),
     )
 ]
 

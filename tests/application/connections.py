@@ -36,7 +36,7 @@ NEW_ORDER: Final = "INSERT INTO notes_of_orders (id) VALUES (1)"
 class Borrower(ABC):
     """A program that writes orders, and lends its connection to dispatches."""
 
-    lent: Any
+    borrowed: Any
 
     @abstractmethod
     async def execute(self, statement: str) -> None: ...
@@ -67,24 +67,24 @@ class PlainDriver(Borrower):
     """psycopg, sqlite3 and PyMySQL."""
 
     def __init__(self, connection: Any) -> None:
-        self.lent = connection
+        self.borrowed = connection
 
     async def execute(self, statement: str) -> None:
-        self.lent.execute(statement)
+        self.borrowed.execute(statement)
 
     async def commit(self) -> None:
-        self.lent.commit()
+        self.borrowed.commit()
 
     async def roll_back(self) -> None:
-        self.lent.rollback()
+        self.borrowed.rollback()
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        self.lent.execute("SAVEPOINT mine")
+        self.borrowed.execute("SAVEPOINT mine")
         try:
             yield
         except BaseException:
-            self.lent.execute("ROLLBACK TO SAVEPOINT mine")
+            self.borrowed.execute("ROLLBACK TO SAVEPOINT mine")
             raise
 
 
@@ -95,7 +95,7 @@ class CursorDriver(PlainDriver):
         self._run(statement)
 
     def _run(self, statement: str) -> None:
-        with closing(self.lent.cursor()) as cursor:
+        with closing(self.borrowed.cursor()) as cursor:
             cursor.execute(statement)
 
     @asynccontextmanager
@@ -112,24 +112,24 @@ class AsyncDriver(Borrower):
     """psycopg's async connection, and aiosqlite."""
 
     def __init__(self, connection: Any) -> None:
-        self.lent = connection
+        self.borrowed = connection
 
     async def execute(self, statement: str) -> None:
-        await self.lent.execute(statement)
+        await self.borrowed.execute(statement)
 
     async def commit(self) -> None:
-        await self.lent.commit()
+        await self.borrowed.commit()
 
     async def roll_back(self) -> None:
-        await self.lent.rollback()
+        await self.borrowed.rollback()
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        await self.lent.execute("SAVEPOINT mine")
+        await self.borrowed.execute("SAVEPOINT mine")
         try:
             yield
         except BaseException:
-            await self.lent.execute("ROLLBACK TO SAVEPOINT mine")
+            await self.borrowed.execute("ROLLBACK TO SAVEPOINT mine")
             raise
 
 
@@ -137,11 +137,11 @@ class Asyncpg(Borrower):
     """asyncpg has transactions that are begun, rather than connections that are committed."""
 
     def __init__(self, connection: Any, transaction: Any) -> None:
-        self.lent = connection
+        self.borrowed = connection
         self.transaction = transaction
 
     async def execute(self, statement: str) -> None:
-        await self.lent.execute(statement)
+        await self.borrowed.execute(statement)
 
     async def commit(self) -> None:
         await self.transaction.commit()
@@ -150,7 +150,7 @@ class Asyncpg(Borrower):
         await self.transaction.rollback()
 
     def savepoint(self) -> AbstractAsyncContextManager[object]:
-        found: AbstractAsyncContextManager[object] = self.lent.transaction()
+        found: AbstractAsyncContextManager[object] = self.borrowed.transaction()
         return found
 
 
@@ -160,45 +160,45 @@ class Asyncpg(Borrower):
 class PlainSession(Borrower):
     """SQLAlchemy's Connection, and its Session."""
 
-    lent: Connection | Session
+    borrowed: Connection | Session
 
-    def __init__(self, lent: Connection | Session) -> None:
-        self.lent = lent
+    def __init__(self, borrowed: Connection | Session) -> None:
+        self.borrowed = borrowed
 
     async def execute(self, statement: str) -> None:
-        self.lent.execute(text(statement))
+        self.borrowed.execute(text(statement))
 
     async def commit(self) -> None:
-        self.lent.commit()
+        self.borrowed.commit()
 
     async def roll_back(self) -> None:
-        self.lent.rollback()
+        self.borrowed.rollback()
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        with self.lent.begin_nested():
+        with self.borrowed.begin_nested():
             yield
 
 
 class WaitingSession(Borrower):
     """Its AsyncConnection, and its AsyncSession."""
 
-    lent: AsyncConnection | AsyncSession
+    borrowed: AsyncConnection | AsyncSession
 
-    def __init__(self, lent: AsyncConnection | AsyncSession) -> None:
-        self.lent = lent
+    def __init__(self, borrowed: AsyncConnection | AsyncSession) -> None:
+        self.borrowed = borrowed
 
     async def execute(self, statement: str) -> None:
-        await self.lent.execute(text(statement))
+        await self.borrowed.execute(text(statement))
 
     async def commit(self) -> None:
-        await self.lent.commit()
+        await self.borrowed.commit()
 
     async def roll_back(self) -> None:
-        await self.lent.rollback()
+        await self.borrowed.rollback()
 
     def savepoint(self) -> AbstractAsyncContextManager[object]:
-        return self.lent.begin_nested()
+        return self.borrowed.begin_nested()
 
 
 # ---------------------------------------------------------------- kinds

@@ -8,8 +8,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, text
 
 from application.connections import engine_of
 from tickwork import Tickwork
+from tickwork._stores import schema_statements
 from tickwork.integrations.sqlalchemy import include_object
-from tickwork.stores import schema_statements
 
 DRIVERS = {"sqlite": "pysqlite", "postgres": "psycopg", "mariadb": "pymysql"}
 

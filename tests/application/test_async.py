@@ -13,18 +13,22 @@ from contextvars import ContextVar
 
 import pytest
 
-from tickwork import RunStatus, Tickwork, async_app, composition
+from docs import async_methods
+from tickwork import RunStatus, Tickwork
 from tickwork import app as app_module
-from tickwork._client import builder, jobs, locks, runs
-from tickwork._client.async_schedules import AsyncLimits, AsyncSchedules
-from tickwork._client.builder import JobBuilder
-from tickwork._client.dispatch_options import DispatchOptionMethods
-from tickwork._client.jobs import AsyncDraft, Draft, Job
-from tickwork._client.limits import Limits
-from tickwork._client.runs import AsyncRunHandle, RunHandle
-from tickwork._client.schedules import Schedules
+from tickwork._control import locks
+from tickwork._control.async_schedules import AsyncLimits, AsyncSchedules
+from tickwork._control.limits import Limits
+from tickwork._control.schedules import Schedules
+from tickwork._dispatch import builder, emitter, jobs, runs
+from tickwork._dispatch.builder import JobBuilder
+from tickwork._dispatch.dispatch_options import DispatchOptionMethods
+from tickwork._dispatch.jobs import AsyncDraft, Draft, Job
+from tickwork._dispatch.runs import AsyncRunHandle, RunHandle
 from tickwork._domain import explain, health
-from tickwork.async_app import AsyncTickwork
+from tickwork.app import async_tickwork as async_app
+from tickwork.app import composition
+from tickwork.app.async_tickwork import AsyncTickwork
 from tickwork.errors import (
     AlreadyClaimed,
     ArgumentError,
@@ -48,6 +52,7 @@ DEFINING = {
     "remote",
     "handler",
     "middleware",
+    "calendar",
     "on",
     "on_worker_start",
     "on_worker_stop",
@@ -97,7 +102,9 @@ def pairs():
 
 def signature_of(function):
     """Its signature, with annotations that are the same wherever they are written."""
-    places = (composition, async_app, builder, explain, health, jobs, locks, runs, app_module)
+    places = (
+        *(composition, async_app, builder, emitter, explain, health, jobs, locks, runs, app_module),
+    )
     names = {name: value for place in places for name, value in vars(place).items()}
     hints = {
         name: repr(hint) for name, hint in typing.get_type_hints(function, localns=names).items()
@@ -116,6 +123,11 @@ def test_each_method_has_an_async_twin(sync, twin, operation):
         return
     assert inspect.iscoroutinefunction(here)
     assert signature_of(here) == signature_of(there)
+
+
+def test_methods_that_are_one_call_are_what_the_generator_writes():
+    for path, text in async_methods.contents().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make docs"
 
 
 @pytest.mark.parametrize(("sync", "twin", "others"), PAIRS)
@@ -355,7 +367,7 @@ class TestThreads:
             return begun
 
         assert asyncio.run(main()) == [
-            *("dispatch", "dispatch_many", "dispatch", "cancel", "read"),
+            *("dispatch", "dispatch_many", "dispatch", "cancel", "_read_before_wait"),
         ]
 
     def test_the_default_executor_of_the_loop_is_not_used(self, app, double):
@@ -503,8 +515,8 @@ class TestCancelling:
 
     def test_a_call_that_has_begun_is_completed(self, app, double, monkeypatch):
         app.runs  # noqa: B018  # opened before it is slowed down
-        enqueue, begun, go_on = (
-            app._services.opened_store.enqueue,
+        add_runs, begun, go_on = (
+            app._services.opened_store.add_runs,
             threading.Event(),
             threading.Event(),
         )
@@ -512,9 +524,9 @@ class TestCancelling:
         def slowly(runs, **kwargs):
             begun.set()
             assert go_on.wait(10)
-            return enqueue(runs, **kwargs)
+            return add_runs(runs, **kwargs)
 
-        monkeypatch.setattr(app._services.opened_store, "enqueue", slowly)
+        monkeypatch.setattr(app._services.opened_store, "add_runs", slowly)
 
         async def main():
             task = asyncio.create_task(double.aio.dispatch_many([{"number": n} for n in range(9)]))

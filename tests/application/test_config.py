@@ -557,7 +557,7 @@ class TestDefaults:
     def test_arguments_override_them_one_by_one(self, write):
         app = Tickwork(config=write(self.TEXT), defaults=JobDefaults(attempts=5))
 
-        assert dict(app.defaults.given) == {
+        assert dict(app.defaults.values_set) == {
             "attempts": 5,
             "timeout": "5m",
             "retry_on": [ConnectionError],

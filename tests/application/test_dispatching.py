@@ -247,7 +247,7 @@ class TestReschedulingARun:
         with pytest.raises(AlreadyClaimed, match="completed"):
             run.delay(60)
 
-    def test_a_run_that_waits_for_its_retry_was_claimed(self, app):
+    def test_a_run_that_waits_for_its_retry_is_rescheduled(self, app, clock):
         @app.job(retries={"max": 2, "delay": 60})
         def fail() -> None:
             raise ValueError
@@ -255,8 +255,10 @@ class TestReschedulingARun:
         run = fail.dispatch()
         app.run()
 
-        with pytest.raises(AlreadyClaimed, match="failed"):
-            run.delay(5)
+        run.at(clock.now())
+
+        assert app.run() == 1
+        assert run.read().attempt == 2
 
     def test_one_that_is_not_there(self, app):
         with pytest.raises(RunNotFound):

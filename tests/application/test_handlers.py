@@ -325,6 +325,23 @@ class TestContext:
         assert seen == [None, {"page": 1}]
         assert '"half way"' in (run.read().progress or "")
 
+    def test_coroutines_await_progress_and_checkpoint(self, app, passes):
+        seen = []
+
+        @app.job(retries={"max": 2, "delay": 0})
+        async def walk(ctx: RunContext) -> None:
+            seen.append(ctx.checkpoint())
+            await ctx.progress_async(0.5, note="half way")
+            await ctx.checkpoint_async({"page": ctx.attempt})
+            if ctx.attempt == 1:
+                raise ValueError("tired")
+
+        run = walk.dispatch()
+        passes(app)
+
+        assert seen == [None, {"page": 1}]
+        assert '"half way"' in (run.read().progress or "")
+
     def test_current_run_returns_it_in_called_functions(self, app, passes):
         def deep() -> str:
             ctx = current_run()

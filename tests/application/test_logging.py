@@ -12,7 +12,7 @@ import pytest
 
 from tickwork import RunStatus, Tickwork
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import NewRun
+from tickwork._domain.runs.run import NewRun
 from tickwork._kernel.ids import new_id
 from tickwork.events import AttemptFailed, RunFailed
 from tickwork.testing import ManualClock
@@ -358,7 +358,7 @@ class TestRefusedHandlers:
         for name in ("os:system", "os:system", "application.missing:Thing", "unknown"):
             now = memory_app.clock.now()
             row = NewRun(RunId(new_id(now)), name, created_at=now, due_at=now)
-            memory_app._services.store.enqueue([row])
+            memory_app._services.store.add_runs([row])
         for _ in range(2):
             memory_app.run()
             memory_app.schedule("new", fail)  # then names that were refused are looked up again

@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 def beat(app):
-    app._services.worker.parts.heartbeat.step()
+    app._services.passes.heartbeat.step()
 
 
 class TestLeasesOfAPass:
@@ -173,7 +173,7 @@ class TestHeartbeatThread:
         with Tickwork(url, install=True) as app:
             app.schedule("work", lambda: None).dispatch()
             app.run()
-            beating = app._services.worker.heartbeat_loop
+            beating = app._services.passes.heartbeat_loop
 
         assert not beating.is_running
 
@@ -181,7 +181,7 @@ class TestHeartbeatThread:
         app.schedule("work", lambda: None).dispatch()
         app.run()
 
-        assert not app._services.worker.heartbeat_loop.is_running
+        assert not app._services.passes.heartbeat_loop.is_running
 
 
 class TestInterruptions:

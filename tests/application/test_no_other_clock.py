@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 from tickwork import RetryLater, RunContext, Snooze, testing
-from tickwork.stores.contract import RunFilter
+from tickwork._stores.contract import RunFilter
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ASKING = {

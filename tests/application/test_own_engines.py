@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from tickwork import JobDefaults, Tickwork
-from tickwork.contracts import EngineRegistration, EngineSetup
-from tickwork.engines.threads import ThreadEngine
+from tickwork._engines.contract import health_of
+from tickwork._engines.local.threads import ThreadEngine
+from tickwork.contracts import EngineHealth, EngineRegistration, EngineSetup
 from tickwork.errors import EngineUnavailable, InvalidOption
 
 NOT_A_FACTORY: Any = 7
+UNUSED: Any = None
+REQUIRED = (
+    *("durations", "start", "submit", "make_quick_attempts", "take_back", "rebalance"),
+    *("cancel", "interrupt", "unfinished", "stop"),
+)
 
 
 def work() -> int:
@@ -28,6 +34,20 @@ class NamedEngine(ThreadEngine):
     def submit(self, claims):
         self._used += [f"{self._name}: {claim.job}" for claim in claims]
         super().submit(claims)
+
+
+class PlainEngine:
+    """Passes on what the contract requires, and no more."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        inner = ThreadEngine(setup)
+        for name in REQUIRED:
+            setattr(self, name, getattr(inner, name))
+        self._inner = inner
+
+    slots = property(lambda self: self._inner.slots)
+    waiting = property(lambda self: self._inner.waiting)
+    running = property(lambda self: self._inner.running)
 
 
 @pytest.fixture
@@ -85,6 +105,33 @@ class TestChoice:
 
         with pytest.raises(InvalidOption, match="must be one of"):
             Tickwork("memory://").job(engine="http")(work)
+
+
+class TestHealth:
+    """An engine may report its health. The method is optional."""
+
+    def test_an_engine_without_the_method_works_and_counts_as_alive(self):
+        engines: list[Any] = []
+
+        def build(setup: EngineSetup) -> Any:
+            engines.append(PlainEngine(setup))
+            return engines[-1]
+
+        app = Tickwork("memory://", engines={"plain": build})
+        run = app.job(name="any", engine="plain")(lambda: 3).dispatch()
+
+        with app.running():
+            assert run.result(timeout=30) == 3
+            assert health_of(engines[0]) == EngineHealth()
+
+    def test_an_engine_with_the_method_reports_it(self):
+        class SickEngine(ThreadEngine):
+            def health(self) -> EngineHealth:
+                return EngineHealth(is_alive=False, reason="It has a cold.")
+
+        setup = EngineSetup(UNUSED, UNUSED, 1, UNUSED, UNUSED, UNUSED)
+
+        assert health_of(SickEngine(setup)).reason == "It has a cold."
 
 
 class TestRegistrations:

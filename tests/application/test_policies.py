@@ -6,7 +6,7 @@ import pytest
 
 from tickwork import Discard, JobResult, RetryLater, RunStatus, Snooze, Tickwork
 from tickwork._define.options import JobKeywords
-from tickwork._domain.retry import Exponential, Fixed
+from tickwork._domain.runs.retry import Exponential, Fixed
 from tickwork.errors import DuplicateDefinition, InvalidOption
 
 

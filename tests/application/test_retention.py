@@ -7,13 +7,13 @@ import pytest
 
 from cli.conftest import a_worker
 from tickwork import JobDefaults, RunStatus, Tickwork
-from tickwork._worker import pruner as pruning
+from tickwork._worker.services import pruner as pruning
 from tickwork.errors import ResultExpired
 
 
 def prune(app):
     """Do what a worker does in the background, until nothing is left."""
-    pruner = app._services.worker.build_pruner()
+    pruner = app._services.worker_context.build_pruner()
     for _ in range(100):
         if not pruner.step():
             return
@@ -180,7 +180,7 @@ class TestBatches:
         app.schedule("it", lambda: 1).dispatch_many([{}] * 9)
         app.run()
         clock.advance(days=31)
-        pruner = app._services.worker.build_pruner()
+        pruner = app._services.worker_context.build_pruner()
 
         left = []
         while pruner.step():
@@ -190,7 +190,7 @@ class TestBatches:
         assert app.runs.recent() == []
 
     def test_it_starts_again_after_a_minute(self, app, clock, finish):
-        pruner = app._services.worker.build_pruner()
+        pruner = app._services.worker_context.build_pruner()
         pruner.step()
         run = finish(app.schedule("it", lambda: 1))
         clock.advance(days=31)
@@ -203,7 +203,7 @@ class TestBatches:
         clock.advance(days=31)
         other = make_app()
         other.schedule("it", lambda: 1)
-        assert other._services.worker.build_pruner()._begin(timedelta(minutes=5))
+        assert other._services.worker_context.build_pruner()._begin(timedelta(minutes=5))
 
         prune(app)
         assert is_left(app, run)

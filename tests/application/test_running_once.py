@@ -11,8 +11,8 @@ import pytest
 from tickwork import RunContext, RunStatus, Tickwork
 from tickwork._domain.identity import WorkerId
 from tickwork._kernel.ids import new_id
+from tickwork._stores.contract import ClaimRequest
 from tickwork._worker.options import WorkerOptions
-from tickwork.stores.contract import ClaimRequest
 
 
 class TestRun:
@@ -100,7 +100,7 @@ class TestTimeouts:
         def other() -> str:
             return "done"
 
-        app._services.worker.pass_options = WorkerOptions(timeout_grace=timedelta(seconds=0.1))
+        app._services.passes.options = WorkerOptions(timeout_grace=timedelta(seconds=0.1))
         run, beside = stuck.dispatch(), other.dispatch()
 
         assert app.run() == 2

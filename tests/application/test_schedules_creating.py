@@ -1,5 +1,6 @@
 """``app.schedules.create``: a job type, a target, a payload, an instant, a recurrence."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from tickwork import JobResult, RunContext, ScheduleDefinition, schedules
+from tickwork._inspect.rule_preview import preview_rule
 from tickwork.errors import (
     ArgumentError,
     CronError,
@@ -179,12 +181,49 @@ class TestRules:
             ("15 30 4 * * *", MIDNIGHT + timedelta(hours=4, minutes=30, seconds=15)),
             ("EVERY_DAY", MIDNIGHT + timedelta(hours=2, minutes=10)),
             (schedules.hourly().to_text(), MIDNIGHT + HOUR),
+            ("every_five_minutes", MIDNIGHT + timedelta(minutes=5)),
+            ("daily_at('13:00')", MIDNIGHT + 13 * HOUR),
+            ("hours=4 minutes=30", MIDNIGHT + timedelta(hours=4, minutes=30)),
         ],
     )
     def test_it_falls_due_by_its_rule(self, app, rule, first):
         view = app.schedules.create(ScheduleDefinition(job="export_report", rule=rule))
 
         assert view.next_due_at == first
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            "every_five_minutes",
+            "evry_day",
+            "EVERY_DAI",
+            "hors=9",
+            "daily_at",
+            "61 * * * *",
+            "",
+            "5",
+        ],
+    )
+    def test_a_preview_reads_it_in_the_same_way(self, app, clock, rule):
+        definition = ScheduleDefinition(job="export_report", rule=rule)
+
+        def preview() -> object:
+            return preview_rule(
+                rule,
+                zone="UTC",
+                count=1,
+                start=clock.now(),
+                symbols=app.symbols,
+                calendars=app.calendars,
+            ).instants[0]
+
+        def answer(read: Callable[[], object]) -> object:
+            try:
+                return read()
+            except InvalidSchedule as error:
+                return str(error)
+
+        assert answer(preview) == answer(lambda: app.schedules.create(definition).next_due_at)
 
     def test_symbols_of_the_application_are_known(self, app):
         app.symbols["NIGHTLY"] = {"hours": 3, "minutes": 30}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tickwork import ScheduleDefinition, ScheduleView, schedules
-from tickwork._client import schedules as face
+from tickwork._control import schedules as face
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin
 from tickwork.errors import InvalidOption
 

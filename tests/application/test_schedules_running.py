@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwork import RunContext, RunStatus, ScheduleDefinition, schedules
-from tickwork._client.runs import RunHandle
+from tickwork._dispatch.runs import RunHandle
 from tickwork.errors import InvalidOption, JobNotFound, NaiveDatetime, ScheduleNotFound
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -2,15 +2,22 @@
 
 import json
 import logging
+from dataclasses import dataclass
 from urllib.parse import quote
 
 import pytest
 
 from tickwork import RunContext, Secret, Tickwork
+from tickwork._domain.runs.outcome import ERROR_MAX
 from tickwork.errors import ArgumentError, NotSerializable, Snooze
 from tickwork.testing import ManualClock
 
 TOKEN = "t0ken/1234"
+
+
+@dataclass
+class Card:
+    number: str
 
 
 @pytest.fixture
@@ -44,6 +51,16 @@ class TestStoredTexts:
         memory_app.run()
 
         assert run.read().reason == "*** is not valid yet"
+
+    def test_a_secret_that_is_a_key_of_the_result(self, memory_app):
+        def answer(token: Secret[str]):
+            return {token: 1, "seen": {f"Bearer {token}": [token]}}
+
+        run = memory_app.job(answer).dispatch(token=TOKEN)
+        memory_app.run()
+
+        shown = memory_app.inspect.details(run.id).run.result
+        assert shown == {"***": 1, "seen": {"Bearer ***": ["***"]}}
 
     def test_a_result_that_cannot_be_stored(self, memory_app):
         def answer(token: Secret[str]):
@@ -148,3 +165,68 @@ def test_settings_do_not_show_the_password():
     assert "s3cret" not in repr(app.settings)
     assert "postgresql://app:***@db/jobs" in repr(app.settings)
     assert "s3cret" not in json.dumps(repr(app))
+
+
+class TestForms:
+    """The forms in which a handler or a library may print a secret reach no row and no record."""
+
+    @pytest.mark.parametrize("form", [ascii, json.dumps, repr, quote])
+    def test_escaped(self, memory_app, caplog, form):
+        def fail(token: Secret[str]):
+            logging.getLogger("shop").warning(form(token))
+            raise ValueError(form(token)) from KeyError(token)
+
+        run = memory_app.job(fail).dispatch(token="tök/ën-zXq4")
+        memory_app.run()
+
+        details = memory_app.inspect.details(run.id)
+        [attempt] = details.attempts
+        shown = caplog.records[-1].getMessage() + str(caplog.records[-1].exc_text)
+        for text in (attempt.error, attempt.traceback, details.log[0].message, shown):
+            assert "***" in text
+            assert "zXq4" not in text
+
+    def test_a_secret_at_the_end_of_what_is_stored(self, memory_app):
+        """Texts are masked before they are shortened: a part of a secret is not known any more."""
+
+        def fail(token: Secret[str], start: int):
+            text = "x" * start + token + "y" * ERROR_MAX
+            logging.getLogger("shop").warning(text)
+            raise ValueError(text)
+
+        job = memory_app.job(fail)
+        middle = ERROR_MAX // 2  # the start and the end of a long text are stored
+        runs = [job.dispatch(token=TOKEN, start=at) for at in range(middle - 30, middle)]
+        memory_app.run()
+
+        for run in runs:
+            details = memory_app.inspect.details(run.id)
+            for text in (details.run.reason, details.log[0].message):
+                assert "t0" not in text
+
+    def test_a_nested_name(self):
+        with Tickwork("memory://", clock=ManualClock(), redact=["card.number"]) as app:
+
+            def pay(card: Card) -> str:
+                raise ValueError(f"declined: {card.number}")
+
+            run = app.job(pay).dispatch(card=Card("4111-1111"))
+            app.run()
+
+            assert run.read().reason == "ValueError: declined: ***"
+            assert app.inspect.details(run.id).run.args == {"card": {"number": "***"}}
+
+
+def test_a_job_without_secrets_makes_no_mask(monkeypatch):
+    monkeypatch.setattr("tickwork._define.definition.SecretMask", None)
+
+    with Tickwork("memory://", clock=ManualClock()) as app:
+
+        @app.job
+        def fail() -> None:
+            logging.getLogger("shop").warning("x")
+            raise ValueError("y")
+
+        run = fail.dispatch()
+        app.run()
+        assert run.read().reason == "ValueError: y"

@@ -41,7 +41,7 @@ class TestInMemory:
             async with kind.open(url) as program:
                 with testing.swap(app):
                     await program.order()
-                    run = await maybe(ship.using(program.lent).dispatch(1))
+                    run = await maybe(ship.using(program.borrowed).dispatch(1))
                     testing.assert_dispatched(app, ship, args={"order": 1})
                     assert len(testing.drain(app)) == 1
                     assert run.result() == "shipped 1"
@@ -239,7 +239,7 @@ class TestNoTransaction:
         async def scenario():
             async with kind.open(url, is_at_once=True) as program:
                 with pytest.raises(WrongConnection, match="commits each statement"):
-                    testing.isolated(app, program.lent).__enter__()
+                    testing.isolated(app, program.borrowed).__enter__()
 
         asyncio.run(scenario())
 
@@ -248,7 +248,7 @@ class TestNoTransaction:
         async def scenario():
             async with kind.open(url, is_at_once=True) as program:
                 with pytest.raises(WrongConnection, match="commits each statement"):
-                    await testing.isolated(app, program.lent).__aenter__()
+                    await testing.isolated(app, program.borrowed).__aenter__()
 
         asyncio.run(scenario())
 
@@ -256,8 +256,8 @@ class TestNoTransaction:
     def test_on_sqlite_a_transaction_is_begun(self, app, ship, connect, url, kind):
         async def scenario():
             async with kind.open(url) as program:
-                with testing.isolated(app, program.lent):
-                    ship.using(program.lent).dispatch(1)
+                with testing.isolated(app, program.borrowed):
+                    ship.using(program.borrowed).dispatch(1)
                     async with program.savepoint():
                         await program.order()
                     assert len(testing.drain(app)) == 1
@@ -282,8 +282,8 @@ class TestAsyncConnections:
                     await program.order()
                     return f"shipped {order}"
 
-                async with testing.isolated(app, program.lent):
-                    run = await ship.using(program.lent).dispatch(1)
+                async with testing.isolated(app, program.borrowed):
+                    run = await ship.using(program.borrowed).dispatch(1)
                     await testing.aio.assert_dispatched(app, ship, args={"order": 1})
                     [attempt] = await testing.aio.drain(app)
                     assert attempt.error == ""
@@ -350,8 +350,8 @@ class TestAsyncConnections:
                 async def ship(order: int) -> None:
                     await program.execute("SELECT 1 FROM no_such_table")
 
-                async with testing.isolated(app, program.lent):
-                    await ship.using(program.lent).dispatch(1)
+                async with testing.isolated(app, program.borrowed):
+                    await ship.using(program.borrowed).dispatch(1)
                     [attempt] = await testing.aio.drain(app)
                     assert "no_such_table" in attempt.error
                 await program.roll_back()
@@ -363,7 +363,7 @@ class TestAsyncConnections:
         async def scenario():
             app.schedule("report", lambda: None).hourly()
             async with kind.open(url) as program:
-                async with testing.isolated(app, program.lent):
+                async with testing.isolated(app, program.borrowed):
                     assert len(await testing.aio.travel(app, hours=3)) == 3
                     await app.aio.dispatch("report")
                     assert len(await testing.aio.dispatched(app, "report")) == 1
@@ -377,7 +377,7 @@ class TestAsyncConnections:
     def test_a_call_that_would_block_the_loop_is_rejected(self, app, ship, connect, url, kind):
         async def scenario():
             async with kind.open(url) as program:
-                async with testing.isolated(app, program.lent):
+                async with testing.isolated(app, program.borrowed):
                     with pytest.raises(TickworkError, match="would block the event loop"):
                         testing.drain(app)
                 await program.roll_back()
@@ -390,7 +390,7 @@ class TestAsyncConnections:
             async with kind.open(url) as program:
                 with (
                     pytest.raises(WrongConnection, match="async with"),
-                    testing.isolated(app, program.lent),
+                    testing.isolated(app, program.borrowed),
                 ):
                     pass
 

@@ -29,11 +29,13 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "dispatch": Verb(lambda ship, lent: ship.unique(by="order").using(lent).dispatch(order=1), 1),
+    "dispatch": Verb(
+        lambda ship, borrowed: ship.unique(by="order").using(borrowed).dispatch(order=1), 1
+    ),
     "dispatch_many": Verb(
-        lambda ship, lent: (
+        lambda ship, borrowed: (
             ship.unique(by="order")
-            .using(lent)
+            .using(borrowed)
             .dispatch_many({"order": order} for order in range(5))
         ),
         5,
@@ -110,7 +112,7 @@ def test_a_dispatch(*, app, url, orders, ship, passes, kind: Kind, operation: Ve
         async with kind.open(url) as borrower:
 
             async def act() -> None:
-                runs = await maybe(operation.act(ship, borrower.lent))
+                runs = await maybe(operation.act(ship, borrower.borrowed))
                 found.extend(runs if isinstance(runs, list) else [runs])
                 assert app.runs.recent() == []  # no other connection sees it yet
 
@@ -150,9 +152,9 @@ def test_the_end_of_a_run(app, url, orders, kind: Kind, ending: Ending):
 
 async def completed(ctx: RunContext, borrower: Borrower, kind: Kind) -> None:
     if kind.is_async:
-        await ctx.complete_async(connection=borrower.lent, result="paid")
+        await ctx.complete_async(connection=borrower.borrowed, result="paid")
     else:
-        ctx.complete(connection=borrower.lent, result="paid")
+        ctx.complete(connection=borrower.borrowed, result="paid")
 
 
 # ---------------------------------------------------------------- called off half-way
@@ -250,8 +252,8 @@ def test_a_dispatch_that_is_cancelled(
         async with kind.open(url, prepare=half_way.prepare) as borrower:
             await borrower.order()
             async with half_way.blocking("tickwork_run"):
-                await call_off(half_way, lambda: operation.act(ship, borrower.lent))
-            await ship.using(borrower.lent).dispatch(order=7)
+                await call_off(half_way, lambda: operation.act(ship, borrower.borrowed))
+            await ship.using(borrower.borrowed).dispatch(order=7)
             await (borrower.commit() if is_committed else borrower.roll_back())
 
     asyncio.run(main())
@@ -289,7 +291,7 @@ def test_a_cancelled_task(*, app, url, orders, ship, half_way: HalfWay, kind: Ki
     async def place() -> None:
         async with kind.open(url, prepare=half_way.prepare) as borrower:
             await borrower.order()
-            await ship.using(borrower.lent).dispatch(order=1)
+            await ship.using(borrower.borrowed).dispatch(order=1)
             await borrower.commit()
 
     async def main() -> None:

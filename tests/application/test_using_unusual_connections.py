@@ -31,9 +31,9 @@ from application.connections import (
 from contract.builders import a_run
 from contract.odd_connections import ODD, make_odd, refuse
 from tickwork import RunContext, Tickwork, testing
-from tickwork._kernel.codec import decode
+from tickwork._payload.codec import decode
+from tickwork._stores.contract import Store
 from tickwork.errors import SchemaMissing, TickworkError, WrongConnection
-from tickwork.stores.contract import Store
 
 __all__ = ["connect", "orders", "ship"]  # fixtures
 
@@ -65,12 +65,12 @@ def check_everything(app: Tickwork, url: str, kind: Kind, **options: Any) -> Non
             raise ValueError("once")
         async with kind.open(url, **options) as borrower:
             await borrower.order()
-            runs = await dispatches(app, borrower.lent)
+            runs = await dispatches(app, borrower.borrowed)
             answers.extend(run.is_new for run in runs)
             if kind.is_async:
-                await ctx.complete_async(connection=borrower.lent, result=TEXT)
+                await ctx.complete_async(connection=borrower.borrowed, result=TEXT)
             else:
-                ctx.complete(connection=borrower.lent, result=TEXT)
+                ctx.complete(connection=borrower.borrowed, result=TEXT)
             await borrower.commit()
 
     run = charge.dispatch()
@@ -87,8 +87,8 @@ def check_everything(app: Tickwork, url: str, kind: Kind, **options: Any) -> Non
     assert decode(min(each.args for each in found)) == {"to": TEXT}
 
 
-async def dispatches(app: Tickwork, lent: Any) -> list[Any]:
-    draft = app.remote("ship").tags("ü,", "b").using(lent)
+async def dispatches(app: Tickwork, connection: Any) -> list[Any]:
+    draft = app.remote("ship").tags("ü,", "b").using(connection)
     first = await maybe(draft.unique(KEY).dispatch(to=TEXT))
     again = await maybe(draft.unique(KEY).dispatch(to="bob"))
     many = await maybe(draft.unique(by="to").dispatch_many({"to": to} for to in "aab"))
@@ -205,9 +205,9 @@ def test_a_search_path_that_leads_elsewhere(*, app, url, orders, ship, kind: Kin
             await borrower.order()
             await borrower.execute("SET LOCAL search_path = elsewhere, nowhere")
             with pytest.raises(WrongConnection, match="search_path: elsewhere, nowhere"):
-                await maybe(ship.using(borrower.lent).dispatch(order=1))
+                await maybe(ship.using(borrower.borrowed).dispatch(order=1))
             await borrower.execute("SET LOCAL search_path = nowhere, public")
-            await maybe(ship.using(borrower.lent).dispatch(order=2))
+            await maybe(ship.using(borrower.borrowed).dispatch(order=2))
             await borrower.commit()
 
     asyncio.run(main())
@@ -222,7 +222,7 @@ def test_where_each_statement_is_committed_by_itself(*, app, url, orders, kind: 
 
     async def main() -> None:
         async with kind.open(url, is_at_once=True) as borrower:
-            await dispatches(app, borrower.lent)
+            await dispatches(app, borrower.borrowed)
             assert len(app.runs.recent()) == 3
             await borrower.order()
             assert orders() == 1
@@ -231,25 +231,25 @@ def test_where_each_statement_is_committed_by_itself(*, app, url, orders, kind: 
 
 
 def borrowed(store: Store, kind: Kind, borrower: Borrower) -> Any:
-    return (store.using_async if kind.is_async else store.using)(borrower.lent)
+    return (store.using_async if kind.is_async else store.using)(borrower.borrowed)
 
 
 @each_kind()
 def test_a_verb_that_failed_leaves_the_transaction_as_it_was(*, app, url, orders, kind: Kind):
     there, before, undone, after = (a_run() for _ in range(4))
     store = app._services.opened_store
-    store.enqueue([there])
+    store.add_runs([there])
 
     async def main() -> None:
         async with kind.open(url) as borrower:
             await borrower.order()
-            lent = borrowed(store, kind, borrower)
-            await maybe(lent.enqueue([before]))
+            runs = borrowed(store, kind, borrower)
+            await maybe(runs.add_runs([before]))
             # The driver's own, so that the caller's way to try again works for it, too.
             with pytest.raises(Exception, match=r"(?i)duplicate|unique") as raised:
-                await maybe(lent.enqueue([undone, there]))
+                await maybe(runs.add_runs([undone, there]))
             assert not isinstance(raised.value, TickworkError)
-            await maybe(lent.enqueue([after]))
+            await maybe(runs.add_runs([after]))
             await borrower.commit()
 
     asyncio.run(main())
@@ -269,7 +269,7 @@ def test_a_transaction_that_had_failed_before(*, app, url, orders, ship, kind: K
             with pytest.raises(Exception, match="division by zero"):
                 await borrower.execute("SELECT 1 / 0")
             with pytest.raises(Exception, match="current transaction is aborted"):
-                await maybe(ship.using(borrower.lent).dispatch(order=1))
+                await maybe(ship.using(borrower.borrowed).dispatch(order=1))
             with pytest.raises(Exception, match="current transaction is aborted"):
                 await borrower.order()
             await borrower.roll_back()
@@ -287,14 +287,14 @@ def test_a_transaction_that_had_failed_before(*, app, url, orders, ship, kind: K
 def test_a_repeat_is_not_added_again(*, app, clock, url, connect, kind: Kind):
     finished, stored, new = (a_run(job="ship", created_at=clock.now()) for _ in range(3))
     app.schedule("ship", lambda: None)
-    app._services.opened_store.enqueue([finished])
+    app._services.opened_store.add_runs([finished])
     app.run()
-    app._services.opened_store.enqueue([stored])
+    app._services.opened_store.add_runs([stored])
 
     async def main() -> list[Any]:
         async with kind.open(url) as borrower:
-            lent = borrowed(app._services.opened_store, kind, borrower)
-            answers = await maybe(lent.enqueue([finished, stored, new], may_be_stored=True))
+            runs = borrowed(app._services.opened_store, kind, borrower)
+            answers = await maybe(runs.add_runs([finished, stored, new], may_be_stored=True))
             await borrower.commit()
             return list(answers)
 
@@ -314,16 +314,16 @@ def test_a_repeat_where_the_first_try_cannot_be_seen(
     async def main() -> None:
         async with kind.open(url, isolation=level) as borrower:
             await borrower.execute("SELECT count(*) FROM notes_of_orders")
-            app._services.opened_store.enqueue([run])
+            app._services.opened_store.add_runs([run])
             assert app.run() == 1
-            lent = borrowed(app._services.opened_store, kind, borrower)
+            runs = borrowed(app._services.opened_store, kind, borrower)
             if kind.database == "mariadb":  # there a look that locks sees it
-                [answer] = await maybe(lent.enqueue([run], may_be_stored=True))
+                [answer] = await maybe(runs.add_runs([run], may_be_stored=True))
                 assert not answer.is_new
             else:
                 with pytest.raises(WrongConnection, match=f"{level.lower()}, and sees nothing"):
-                    await maybe(lent.enqueue([run], may_be_stored=True))
-            await maybe(lent.enqueue([other]))
+                    await maybe(runs.add_runs([run], may_be_stored=True))
+            await maybe(runs.add_runs([other]))
             await borrower.commit()
 
     asyncio.run(main())
@@ -501,10 +501,10 @@ def test_tables_that_are_missing_while_a_transaction_is_open(url, kind: Kind):
                 await borrower.order()
                 began_at = time.monotonic()
                 with pytest.raises(SchemaMissing, match=r"install.* before the transaction"):
-                    await maybe(ship.using(borrower.lent).dispatch(order=1))
+                    await maybe(ship.using(borrower.borrowed).dispatch(order=1))
                 assert time.monotonic() - began_at < 5
                 await borrower.commit()
-                await maybe(ship.using(borrower.lent).dispatch(order=2))
+                await maybe(ship.using(borrower.borrowed).dispatch(order=2))
                 await borrower.commit()
             assert len(app.runs.recent()) == 1
 
@@ -532,11 +532,11 @@ def test_unread_rows_of_an_unbuffered_cursor(*, app, url, orders, ship, kind: Ki
 
     async def main() -> None:
         async with kind.open(url) as borrower:
-            cursor = import_module(cursors[kind.name]).SSCursor(borrower.lent)
+            cursor = import_module(cursors[kind.name]).SSCursor(borrower.borrowed)
             cursor.execute("SELECT 1 UNION ALL SELECT 2")
             cursor.fetchone()
             with pytest.raises(WrongConnection, match="has not read all rows"):
-                ship.using(borrower.lent).dispatch(order=1)
+                ship.using(borrower.borrowed).dispatch(order=1)
             if kind.name == "PyMySQL":  # mysqlclient reports the error for the caller's cursor, too
                 assert cursor.fetchall()
 

@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+from tickwork.app.composition import ENGINES
 
 DRIVERS = {"sqlite3", "psycopg", "pymysql", "asyncio", "click", "rich"}
 DISPATCH = """
@@ -39,3 +43,14 @@ def test_a_process_that_only_dispatches_loads_no_worker():
 
     assert not {name for name in loaded if name.startswith("tickwork._worker")}
     assert not loaded & (DRIVERS - {"sqlite3"})
+
+
+def test_the_contracts_of_engines_name_every_engine():
+    factories = [str(registration.factory) for registration in ENGINES.values()]
+    engines = {"tickwork._engines.local.inline", *(path.partition(":")[0] for path in factories)}
+    file = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    importlinter = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contract_by_start = {each["name"].split()[0]: each for each in importlinter["contracts"]}
+
+    assert set(contract_by_start["Engines"]["modules"]) == engines
+    assert engines <= set(contract_by_start["Services"]["forbidden_modules"])

@@ -24,7 +24,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 TEXTS = (".py", ".sql", ".md", ".toml", ".html")
-FOLDERS = ["src", "docs", "*.md", "tests", "chaos", "benchmarks", "examples"]
+FOLDERS = ["src", "conformance", "docs", "*.md", "tests", "chaos", "benchmarks", "examples"]
 
 
 def texts(folder: str) -> list[Path]:

@@ -42,15 +42,23 @@ def test_the_root_exports_just_these_names():
 
 def test_contracts_exports_just_these_names():
     assert set(contracts.__all__) == {
+        "AppLocation",
         "CalendarEntry",
         "CalendarExporter",
         "Clock",
         "Engine",
+        "EngineHealth",
         "EngineHost",
         "EngineRegistration",
         "EngineSetup",
+        "Handover",
         "JobHandler",
+        "RemoteEngine",
         "Store",
+        "ThreadEngine",
+        "ThreadPoolEngine",
+        "Transport",
+        "encode_message",
     }
 
 
@@ -69,6 +77,7 @@ def test_testing_exports_just_these_names():
         "drain",
         "immediately",
         "isolated",
+        "steps",
         "swap",
         "travel",
         "travel_to",
@@ -91,4 +100,4 @@ def test_errors_have_one_tree():
     found = [value for value in vars(errors).values() if isinstance(value, type)]
     for kind in found:
         if kind.__module__ == errors.__name__ and not issubclass(kind, Warning):
-            assert issubclass(kind, (errors.TickworkError, errors.Signal))
+            assert issubclass(kind, (errors.TickworkError, errors.Signal, errors.SuspendRun))

@@ -7,39 +7,43 @@ from pathlib import Path
 import pytest
 
 import tickwork
-from tickwork.stores._sql.queries import Queries, split_statements
+from tickwork._stores._sql.queries import Queries, split_statements
 
 SOURCE = Path(tickwork.__file__).parent
 DIALECTS = [
-    path.parent.name for path in sorted((SOURCE / "stores").glob("*/queries")) if path.is_dir()
+    path.parent.name for path in sorted((SOURCE / "_stores").glob("*/queries")) if path.is_dir()
 ]
-GATES = {"count_gates", "restore_gates"}  # SQLite has one writer, and needs no gates
 ACCEPT = {"accept_runs", "accepted_runs"}  # PostgreSQL does both in one statement
-# What one database needs and another has not.
+ERAS = {
+    "count_dead",
+    "count_eras",
+    "foreign_eras",
+    "gather_eras",
+    "list_eras",
+    "move_boundary",
+    "restart_eras",
+}
+# What one database needs and another has not, besides the optional statements that it declares.
 OWN = {
-    "mysql": {
-        *("count_change", "create_meta", "read_changes", "oldest_transaction", "server_time"),
-        *ACCEPT,
-        *GATES,
-        "move_together",  # on SQLite, one statement for each schedule is as fast
-    },
-    "postgres": {
-        *("accept_and_read", "finish_all"),  # the commit is sent with them
-        *("create_meta", "move_together", "notify", "server_time"),
-        *GATES,
-    },
-    "sqlite": {"drop_finished", *ACCEPT},
+    "mysql": {"oldest_transaction", "read_changes", "restore_gates", "server_time", *ACCEPT},
+    "postgres": {"restore_gates", "server_time", *ERAS},
+    "sqlite": ACCEPT,
 }
 
 
 def queries_of(dialect: str) -> Queries:
-    return Queries(f"tickwork.stores.{dialect}")
+    return Queries(f"tickwork._stores.{dialect}")
+
+
+def own_of(dialect: str) -> set[str]:
+    optional = queries_of(dialect).optional._asdict()
+    return OWN.get(dialect, set()) | {name for name, is_declared in optional.items() if is_declared}
 
 
 def names_used() -> set[str]:
     """Every text in the stores' Python that could name a query."""
     found = set()
-    for path in (SOURCE / "stores").rglob("*.py"):
+    for path in (SOURCE / "_stores").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
@@ -48,9 +52,9 @@ def names_used() -> set[str]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_has_the_same_queries(dialect):
-    own = OWN.get(dialect, set())
+    own = own_of(dialect)
 
-    assert queries_of(dialect).names - own == queries_of("sqlite").names - OWN["sqlite"]
+    assert queries_of(dialect).names - own == queries_of("sqlite").names - own_of("sqlite")
     assert own <= queries_of(dialect).names
 
 
@@ -61,16 +65,53 @@ def test_every_query_is_used(dialect):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_query_asks_the_database_for_the_time(dialect):
-    for file in (SOURCE / "stores" / dialect / "queries").glob("*.sql"):
+    own = (SOURCE / "_stores" / dialect / "queries").glob("*.sql")
+    for file in [*own, *(SOURCE / "_stores" / "_sql" / "common_queries").glob("*.sql")]:
         text = re.sub(r"--.*", "", file.read_text(encoding="utf-8"))
         if file.name == "schema.sql":
             continue  # the one that measures the offset
         assert not re.search(r"(?i)\bnow\(\)|current_timestamp|clock_timestamp|sysdate", text), file
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_migrations_are_numbered_without_a_gap(dialect):
-    files = sorted((SOURCE / "stores" / dialect / "migrations").glob("*.sql"))
+NOT_READY = re.compile(r"\bphase = '(running|blocked|waiting)'")
+
+
+def test_every_statement_that_can_make_a_run_ready_sets_its_era():
+    query = queries_of("postgres")
+    changing = []
+    for name, parts in query.parts_by_name.items():
+        for part in parts:
+            is_insert = "INSERT INTO tickwork_run (" in part
+            sets = re.search(
+                r"UPDATE tickwork_run\b.*?\bSET\b(.*?)\b(?:FROM unnest|WHERE)", part, re.DOTALL
+            )
+            is_update = sets is not None and re.search(r"\bphase =", NOT_READY.sub("", sets[1]))
+            if is_insert or is_update:
+                changing.append(name)
+                assert "pg_sequence_last_value('tickwork_era')" in part, name
+
+    assert {
+        "insert_runs",
+        "stage_runs",
+        "unblock",
+        "unblock_expired",
+        "return_runs",
+        "move_run",
+    } <= {*changing}
+
+
+def test_all_dialects_have_the_same_words():
+    words = [
+        re.findall(r"^-- fragment: (\w+)$", file.read_text("utf-8"), flags=re.MULTILINE)
+        for file in (SOURCE / "_stores").glob("*/queries/words.sql")
+    ]
+
+    assert len(words) == len(DIALECTS) == 3
+    assert words[0] == words[1] == words[2]
+
+
+def test_migrations_are_numbered_without_a_gap():
+    files = sorted((SOURCE / "_stores" / "_sql" / "migrations").glob("*.sql"))
 
     assert [file.name for file in files] == [f"{n:04}.sql" for n in range(1, len(files) + 1)]
     assert all(split_statements(file.read_text(encoding="utf-8")) for file in files)

@@ -25,10 +25,10 @@ from application.conftest import (  # noqa: F401  # fixtures
 )
 from tickwork import RunStatus, Secret, Tickwork
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.run import Claim
+from tickwork._domain.runs.run import Claim
 from tickwork._kernel.ids import new_id
+from tickwork._stores.contract import ClaimRequest, WorkerRow
 from tickwork.cli.main import command_for
-from tickwork.stores.contract import ClaimRequest, WorkerRow
 from tickwork.testing import ManualClock
 
 

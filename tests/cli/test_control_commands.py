@@ -327,3 +327,66 @@ class TestCollectAndUnlock:
             done = cli(command, "--exclusive", code=1)
 
         assert "is held by" in done.stderr
+
+
+class TestAudit:
+    """Every change by a command is in the audit log, with the user of the machine."""
+
+    def entries(self, app):
+        return [(each.action, each.subject) for each in app.audit.list()]
+
+    def test_one_entry_for_each_command(self, app, cli, monkeypatch):
+        monkeypatch.setenv("LOGNAME", "ann")
+        app.run()
+        run = cli.json("dispatch", "report", "kind=weekly")["run"]["id"]
+        cli("cancel", run, "--reason", "wrong")
+        cli("retry", run)
+        cli("pause", "--job", "report", "--note", "bug 7")
+        cli("resume", "--job", "report")
+        cli("pause", "--schedule", "nightly")
+        cli("prune")
+        cli("unlock", "import", code=1)
+
+        # In no order: ids of one instant are in the order of their creation for one process only.
+        assert sorted(self.entries(app)) == sorted(
+            [
+                ("run.dispatch", "job/report"),
+                ("run.cancel", f"run/{run}"),
+                ("run.retry", f"run/{run}"),
+                ("job.pause", "job/report"),
+                ("job.resume", "job/report"),
+                ("schedule.pause", "schedule/nightly"),
+                ("history.prune", "history"),
+                ("lock.release", "lock/import"),
+            ]
+        )
+        assert {each.actor for each in app.audit.list()} == {"ann"}
+        assert all("command line on" in each.source for each in app.audit.list())
+        details = {each.action: json.loads(each.detail) for each in app.audit.list()}
+        assert details["run.dispatch"]["args"] == ["kind"]  # values may be secret
+        assert details["job.pause"] == {"note": "bug 7"}
+
+    def test_many_runs_are_one_entry(self, app, cli):
+        ids = [app.dispatch("report").id for _ in range(3)]
+        cli("cancel", *ids)
+
+        [entry] = app.audit.list()
+        assert entry.action == "run.cancel"
+        assert entry.subject.startswith("bulk/")
+        assert json.loads(entry.detail) == {"total": 3, "runs": ids}
+
+    def test_a_change_that_fails_is_in_it_with_its_error(self, app, cli):
+        cli("pause", "--job", "typo", code=3)
+
+        assert sorted(self.entries(app)) == [
+            ("job.pause", "job/typo"),
+            ("job.pause.failed", "job/typo"),
+        ]
+
+    def test_pausing_a_queue_of_which_nothing_is_known_asks_back(self, app, cli):
+        done = cli("pause", "--queue", "emials", code=2)
+        assert "Nothing is known of a queue 'emials'" in done.output
+        assert app.pauses() == []
+
+        cli("pause", "--queue", "emials", "--yes")
+        assert [pause.name for pause in app.pauses()] == ["emials"]

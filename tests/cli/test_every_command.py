@@ -141,6 +141,9 @@ ARGUMENTS = {
     "dispatch": ["report"],
     "retry": ["FAILED"],
     "cancel": ["PENDING"],
+    "emit": ["order.paid", "42"],
+    "signal": ["PENDING", "approved"],
+    "wake": ["PENDING"],
     "drain": ["--all"],
     "pause": ["--queue", "emails"],
     "resume": ["--queue", "emails"],
@@ -182,6 +185,8 @@ def mismatches(value: Any, hint: Any, path: str = "") -> list[str]:
         return [] if value in {each.value for each in hint} else [f"{path}={value}"]
     if hint in {str, int, bool}:
         return [] if type(value) is hint else [f"{path} is {value!r}, no {hint.__name__}"]
+    if not isinstance(value, dict):
+        return [f"{path} is {value!r}, no object"]
     names = [f.name for f in fields(hint)] if is_dataclass(hint) else list(hint._fields)
     if list(value) != names:
         return [f"{path} has {sorted(value)}, not {sorted(names)}"]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cli.conftest import Cli, a_worker, claimed
-from tickwork import Discard, RetryLater, Snooze
+from tickwork import Discard, RetryLater, RunContext, Snooze
 from tickwork._domain.explain import Why
 from tickwork.errors import AmbiguousRun, JobNotFound, RunNotFound
 
@@ -136,6 +136,20 @@ class TestAWaitingRun:
 
         assert why(run.id) == [Why.SNOOZED]
         assert "the shop is closed" in cause_of(other_app, run.id, Why.SNOOZED).text
+
+    def test_it_sleeps(self, app, other_app, why):
+        @app.job
+        def trial(ctx: RunContext) -> None:
+            ctx.sleep("3d", name="trial period")
+
+        run = trial.dispatch()
+        app.run()
+        a_worker(app, "trial")
+
+        assert why(run.id) == [Why.SLEEPING]
+        cause = cause_of(other_app, run.id, Why.SLEEPING)
+        assert "'trial period'" in cause.text
+        assert cause.until == run.read().due_at
 
     def test_its_handler_requested_a_retry(self, app, why):
         @app.job

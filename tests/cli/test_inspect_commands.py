@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cli.conftest import Cli, a_worker, as_time, claimed, newest
-from tickwork import RunStatus, Tickwork
+from tickwork import RunContext, RunStatus, Tickwork
 from tickwork.testing import ManualClock
 
 
@@ -29,9 +29,10 @@ class TestStatus:
         assert jobs["breaks"]["last_error"].startswith("RuntimeError: it broke 3 times")
         assert as_time(jobs["report"]["next_due_at"]) <= as_time(found["now"])
         assert jobs["report"]["when"] == [
-            "at 02:30 (Europe/Berlin)",
-            "every minute (UTC)",
+            "nightly: at 02:30 (Europe/Berlin)",
+            "tick: every minute (UTC)",
         ]
+        assert "nightly: at 02:30" in " ".join(cli.text("status").split())
         assert found["runs"]["waiting"] == 2
         assert (found["defined"], found["running"], found["idle"]) == (3, 0, 3)
 
@@ -147,7 +148,6 @@ class TestRuns:
         assert {run["job"] for run in found["runs"]} == {"breaks"}
         assert found["searched_since"] is None
         monkeypatch.setattr("tickwork._inspect.run_search.SEARCHED_MAX", 1)
-        monkeypatch.setattr("tickwork._inspect.run_search.PAGE", 1)
         cursor = cli.json("runs", "--arg", "nothing=1")["cursor"]
         assert f"To search older runs, add --after {cursor}" in cli.text(
             "runs", "--arg", "nothing=1"
@@ -201,6 +201,29 @@ class TestInspect:
 
         assert cli.json("inspect", run)["run"]["result"] == {"kind": "weekly"}
         assert 'result:   {"kind": "weekly"}' in cli.text("inspect", run)
+
+    def test_the_steps_of_a_run(self, app, cli, clock):
+        @app.job
+        def trial(ctx: RunContext) -> None:
+            ctx.step("create account", lambda: {"id": 7})
+            ctx.sleep("3d")
+            ctx.sleep("2h")
+
+        run = trial.dispatch()
+        app.run()
+        clock.advance(days=3)
+        app.run()
+
+        steps = cli.json("inspect", run.id)["steps"]
+        assert [(step["name"], step["state"], step["value"]) for step in steps] == [
+            ("create account", "done", {"id": 7}),
+            ("sleep:3d", "done", None),
+            ("sleep:2h", "open", None),
+        ]
+        text = cli.text("inspect", run.id)
+        assert "Steps" in text
+        assert '{"id": 7}' in text
+        assert "suspended" in text
 
     def test_captured_log_lines(self, app, cli):
         import logging
@@ -356,6 +379,18 @@ class TestDoctor:
         clock.advance(hours=1)
         a_worker(app)
         assert self.levels(cli)["backlog"] == "bad"
+
+    def test_an_event_that_woke_no_run(self, app, cli, clock):
+        services = app._services
+        event = services.emitter.build("paid", key="1", data=None, tenant="")
+        services.store.emit(event)  # as in a transaction of a program, which has committed
+        a_worker(app)
+        assert self.levels(cli, code=0)["events"] == "ok"
+
+        clock.advance(minutes=2)
+        a_worker(app)
+        assert self.levels(cli, code=0)["events"] == "warn"
+        assert "An event was emitted 2m ago" in cli.text("doctor")
 
     def test_runs_of_a_job_that_no_worker_knows(self, app, cli):
         app.remote("elsewhere").dispatch()

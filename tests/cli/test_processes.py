@@ -494,3 +494,31 @@ class TestOnATerminal:
 
         assert seen.end() == 130
         assert "Traceback" not in seen.drawn
+
+
+def test_in_a_folder_that_was_deleted_every_command_is_a_usage_error(tmp_path):
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "shop.py").write_text(SHOP, encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(modules)}
+    commands = ["-a shop:app status", "-a shop:app work", "status", "init", "doctor", "install"]
+    for command in commands:
+        words = [sys.executable, "-m", "tickwork", *command.split()]
+        found = subprocess.run(
+            ["/bin/sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', make_folder(tmp_path), *words],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert found.returncode == 2, (command, found.stderr)
+        assert "The current folder was deleted." in found.stderr, command
+        assert "Traceback" not in found.stderr, command
+
+
+def make_folder(parent: Path) -> str:
+    folder = parent / "gone"
+    folder.mkdir()
+    return str(folder)

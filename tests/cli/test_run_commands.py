@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tickwork import RunContext
+from tickwork._stores.contract import RunFilter
 from tickwork.cli.follow import RunFollower
 from tickwork.cli.formats import progress_text
-from tickwork.stores.contract import RunFilter
 
 
 class TestQueues:

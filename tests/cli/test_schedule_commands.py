@@ -180,6 +180,12 @@ class TestShow:
         assert {each["name"] for each in jobs["report"]["schedules"]} == {"nightly", "tick"}
         assert "report" in cli.text("show")
 
+    def test_the_list_has_the_names_of_further_schedules(self, cli):
+        text = " ".join(cli.text("show").split())
+
+        assert "nightly: " in text
+        assert "tick: " in text
+
     def test_one_job(self, cli):
         text = cli.text("show", "send_email")
 

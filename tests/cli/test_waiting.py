@@ -2,6 +2,7 @@
 
 import socket
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -61,9 +62,21 @@ class TestWaiting:
         with pytest.raises(type(error)):
             wait_for_database(FakeApp(error), limit=None, sleep=not_at_all)
 
+    def test_a_stop_ends_it(self):
+        app = FakeApp(*[StoreUnavailable(URL, "connection refused")] * 3)
+        slept: list[float] = []
+
+        is_there = wait_for_database(
+            app, limit=None, sleep=slept.append, is_stopped=lambda: len(slept) == 2
+        )
+
+        assert (is_there, app.tries) == (False, 2)
+
     def test_a_limit_of_zero_does_not_wait(self):
         with pytest.raises(StoreUnavailable):
-            wait_for_database(FakeApp(StoreUnavailable(URL, "no")), limit=0.0, sleep=not_at_all)
+            wait_for_database(
+                FakeApp(StoreUnavailable(URL, "no")), limit=timedelta(0), sleep=not_at_all
+            )
 
     def test_a_process_waits_for_as_long_as_it_is_allowed_to(self, tmp_path):
         with socket.socket() as free:

@@ -16,10 +16,10 @@ from psycopg.pq import TransactionStatus
 from pymysql.constants import CLIENT, SERVER_STATUS
 
 from servers import mariadb
-from tickwork.stores.contract import Store
-from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._stores.contract import Store
+from tickwork._stores.mysql.store import MysqlStore
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.sqlite.store import SqliteStore
 
 HAS_AUTOCOMMIT: Final = sys.version_info >= (3, 12)
 """Whether an sqlite3.Connection knows PEP 249's way to control transactions."""
@@ -32,7 +32,7 @@ class Caller(ABC):
     """A caller with a connection and rows of its own to write."""
 
     store: Store
-    lent: Store
+    borrowed: Store
     """The same, in the transaction of the caller's connection."""
 
     @property
@@ -59,7 +59,7 @@ class SqliteCaller(Caller):
     def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
         self.store = store
         self.connection = connection
-        self.lent = store.using(connection)
+        self.borrowed = store.using(connection)
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +96,7 @@ class PostgresCaller(Caller):
     def __init__(self, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
         self.store = store
         self.connection = connection
-        self.lent = store.using(connection)
+        self.borrowed = store.using(connection)
         self.block: psycopg.Transaction | None = None
         self.blocks = ExitStack()
 
@@ -137,7 +137,7 @@ class MariadbCaller(Caller):
     def __init__(self, store: MysqlStore, connection: mariadb.Connection) -> None:
         self.store = store
         self.connection = connection
-        self.lent = store.using(connection)
+        self.borrowed = store.using(connection)
 
     @property
     def is_open(self) -> bool:

@@ -20,15 +20,15 @@ import psycopg
 from servers import mariadb
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import JobSpec, ScheduleOrigin, ScheduleSpec
-from tickwork._domain.outcome import SUCCEEDED
-from tickwork._domain.retry import NO_RETRY
-from tickwork._domain.run import Claim, NewRun
+from tickwork._domain.runs.outcome import SUCCEEDED
+from tickwork._domain.runs.retry import NO_RETRY
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.status import RunStatus
+from tickwork._domain.runs.transitions import reap, settle
 from tickwork._domain.schedules.interval import Interval
-from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import keys_wanted, plan_tick
-from tickwork._domain.transitions import reap, settle
-from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import ClaimRequest, HeldClaim, NewSchedule, RunFilter, Store
+from tickwork._stores._sql.rows import micros
+from tickwork._stores.contract import ClaimRequest, HeldClaim, NewSchedule, RunFilter, Store
 
 QUEUES: Final = 200
 KEYS: Final = 20
@@ -67,7 +67,7 @@ FILL: Final = [
     (
         "finished",
         """INSERT INTO tickwork_history (id, tenant, job, queue, priority, status, due_at, args,
-        attempt, attempts_max, crashes, put_offs, token, created_at, ended_at, outcome, reason)
+        attempt, attempts_max, crashes, postponements, token, created_at, ended_at, outcome, reason)
         SELECT {id:f001}, '', 'old' || (n % {queues}), 'queue' || (n % {queues}), 1, 'completed',
         {now} - 1000 * n, '{{}}', 1, 1, 0, 0, 1, {now} - 1000 * n, {now} - 1000 * n, 'succeeded', ''
         FROM {numbers}""",
@@ -107,7 +107,7 @@ FILL: Final = [
     ),
     (
         "blocked",
-        """INSERT INTO tickwork_rate ({key_column}, number, idle_at, turn_at, opened)
+        """INSERT INTO tickwork_rate ({key_column}, number, idle_at, next_start_at, opened)
         SELECT '{rate}=' || (n - 1), 1, {now} + {hour}, {now} + {hour} + n, 0
         FROM {numbers} WHERE n <= 2 * {keys}""",
     ),
@@ -276,32 +276,32 @@ class Operations:
 
     # ------------------------------------------------------------ runs
 
-    def enqueue(self) -> Act:
+    def add_runs(self) -> Act:
         made = runs(BATCH, now=self.now)
-        return lambda: self.store.enqueue(made)
+        return lambda: self.store.add_runs(made)
 
     def claim(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now))
+        self.store.add_runs(runs(BATCH, now=self.now))
         return lambda: _check_count(self.claim_runs(), BATCH)
 
     def claim_limited(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now, limit_keys=(OURS,)))
+        self.store.add_runs(runs(BATCH, now=self.now, limit_keys=(OURS,)))
         return lambda: _check_count(self.claim_runs(), 20)
 
     def claim_rated(self) -> Act:
         for number in range(BATCH):
             if number % 5 == 0:
                 key = f"{OUR_RATE}={next(_numbers)}"
-            self.store.enqueue(runs(1, now=self.now, limit_keys=(key,)))
+            self.store.add_runs(runs(1, now=self.now, limit_keys=(key,)))
         return lambda: _check_count(self.claim_runs(), 10)
 
     def record(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now))
+        self.store.add_runs(runs(BATCH, now=self.now))
         claims = self.claim_runs()
         return lambda: self.record_successes(claims)
 
     def unblock(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now, limit_keys=(OURS,)))
+        self.store.add_runs(runs(BATCH, now=self.now, limit_keys=(OURS,)))
         claims = self.claim_runs()
         return lambda: self.record_successes(claims)
 
@@ -311,22 +311,22 @@ class Operations:
         return lambda: _check_count(self.store.unblock_rated(now=later, limit=100), 10)
 
     def stage_due_runs(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now, due_at=self.now + SECOND))
+        self.store.add_runs(runs(BATCH, now=self.now, due_at=self.now + SECOND))
         return lambda: _check_count(self.store.stage(now=self.now + SECOND, limit=1000), BATCH)
 
     def reap(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now))
+        self.store.add_runs(runs(BATCH, now=self.now))
         self.claim_runs()
         return lambda: _check_count(self.reap_runs(now=self.now + 2 * SECOND), BATCH)
 
     def heartbeat(self) -> Act:
-        self.store.enqueue(runs(BATCH, now=self.now))
+        self.store.add_runs(runs(BATCH, now=self.now))
         held = [HeldClaim(claim.run_id, claim.token, self.now) for claim in self.claim_runs()]
         return lambda: self.store.extend_leases(held, until=self.now + 2 * SECOND)
 
     def cancel(self) -> Act:
         [run] = runs(1, now=self.now)
-        self.store.enqueue([run])
+        self.store.add_runs([run])
         return lambda: self.store.cancel(run.id, now=self.now)
 
     def sweep(self) -> Act:
@@ -334,6 +334,9 @@ class Operations:
 
     def pending_work(self) -> Act:
         return self.store.pending_work
+
+    def next_due(self) -> Act:
+        return lambda: self.store.next_due(now=self.now)
 
     def ready_pairs(self) -> Act:
         return self.store.ready_pairs
@@ -378,7 +381,7 @@ class Operations:
     # ------------------------------------------------------------ reading and pruning
 
     def count_runs(self) -> Act:
-        return lambda: self.store.count_runs(cap=100)
+        return lambda: self.store.count_runs(cap=4)
 
     def list_runs(self) -> Act:
         return lambda: self.store.list_runs(RunFilter(), limit=BATCH)
@@ -393,7 +396,7 @@ class Operations:
 
     def run_record(self) -> Act:
         [run] = runs(1, now=self.now)
-        self.store.enqueue([run])
+        self.store.add_runs([run])
         return lambda: self.store.run_record(run.id)
 
     def list_schedules(self) -> Act:

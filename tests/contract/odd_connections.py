@@ -11,10 +11,10 @@ import pymysql.cursors
 from psycopg.adapt import Buffer, Dumper, Loader
 from pymysql.converters import conversions
 
-from tickwork.stores.mysql.connection import settings_of
-from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._stores.mysql.connection import settings_of
+from tickwork._stores.mysql.store import MysqlStore
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.sqlite.store import SqliteStore
 
 ODD = "a converter made this"
 

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from tickwork import Secret, Tickwork
 from tickwork.dashboard import AccessToken, Role, asgi
+from tickwork.dashboard.authentication import identify_loopback
 
 SECRETS = {role: f"{role.name.lower()}-secret-of-the-tests" for role in Role}
 TOKENS = [
@@ -48,12 +49,15 @@ def client_of(app: Tickwork) -> Iterator[Callable[..., TestClient]]:
         *,
         address: str = "127.0.0.1",
         host: str = "127.0.0.1:8737",
+        of: Tickwork = app,
         **options: Any,
     ) -> TestClient:
         if role is not None:
             options.setdefault("tokens", TOKENS)
+        elif not options.keys() & {"tokens", "identify"}:
+            options["identify"] = identify_loopback  # as with --no-token
         client = TestClient(
-            asgi(app, **options),
+            asgi(of, **options),
             base_url=f"http://{host}",
             client=(address, 50_000),
             follow_redirects=False,

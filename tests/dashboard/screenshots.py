@@ -7,10 +7,10 @@ from datetime import timedelta
 from math import sin
 from pathlib import Path
 
-from dashboard.browser import PAGES, chromium, define_demo, fill, serve
+from dashboard.browser import PAGES, chromium, define_demo, fill, serve, signed_in
 from tickwork import RunStatus, Tickwork
 from tickwork._kernel.clock import SystemClock
-from tickwork.stores.contract import RunFilter
+from tickwork._stores.contract import RunFilter
 from tickwork.testing import ManualClock
 
 KINDS = {
@@ -57,14 +57,14 @@ def main(folder: Path, only: str = "") -> None:
             "run-waiting": f"/runs/{app.runs.recent(waiting)[0].id}",
             "run-done": f"/runs/{app.runs.recent(done)[0].id}",
         }
-        with app.running(threads=4), serve(app) as url, chromium() as browser:
+        with app.running(threads=4), serve(app) as link, chromium() as browser:
             for kind, options in KINDS.items():
-                context = browser.new_context(**options)  # type: ignore[arg-type]  # by name
+                context = signed_in(browser, link, **options)
                 page = context.new_page()
                 for name, path in pages.items():
                     if only and only not in f"{name}-{kind}":
                         continue
-                    page.goto(url + path)
+                    page.goto(path)
                     page.wait_for_timeout(250)
                     page.screenshot(path=folder / f"{name}-{kind}.png", full_page=True)
                     if (name, kind) in SHOWN:

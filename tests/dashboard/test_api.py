@@ -1,16 +1,21 @@
 """The REST API: each action is verified in the database."""
 
 import json
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
-from dashboard.conftest import API
+from dashboard.conftest import API, TOKENS
 from tickwork import RunStatus
+from tickwork._dispatch import dispatch
+from tickwork._domain.identity import WorkerId
+from tickwork._stores.contract import ClaimRequest, RunFilter
+from tickwork.cli.output import json_text
 from tickwork.dashboard import Role, asgi
-from tickwork.errors import ExtraMissing
-from tickwork.stores.contract import RunFilter
+from tickwork.errors import ExtraMissing, OutcomeUnknown
 
 UNKNOWN = "019b76da-a800-7000-8000-000000000001"
 
@@ -294,7 +299,7 @@ class TestQueuesJobsAndLimits:
         ]
 
     def test_a_name_may_contain_a_slash(self, admin, app):
-        admin.post(f"{API}/queues/eu%2Fmail/pause")
+        admin.post(f"{API}/queues/eu%2Fmail/pause", json={"confirm": True})
 
         assert [pause.name for pause in app.pauses()] == ["eu/mail"]
 
@@ -307,13 +312,22 @@ class TestQueuesJobsAndLimits:
 
     def test_limits(self, admin, app):
         name = "job:send_email"
-        assert [each["name"] for each in admin.get(f"{API}/limits").json()] == [name]
+        run = app.dispatch("send_email", to="ann")
+        app._services.store.claim(
+            ClaimRequest(1),
+            now=app.clock.now(),
+            worker=WorkerId("w"),
+            tag="test",
+            lease=timedelta(minutes=1),
+        )
+        [limit] = admin.get(f"{API}/limits").json()
+        assert (limit["name"], limit["taken"], limit["holders"]) == (name, 1, [run.id])
 
         assert admin.put(f"{API}/limits/{name}", json={"slots": 7}).json()["in_force"] == 7
         assert [row.override for row in app.limits.list()] == [7]
         assert admin.delete(f"{API}/limits/{name}").json()["in_force"] == 2
         assert [row.override for row in app.limits.list()] == [None]
-        assert admin.put(f"{API}/limits/nope", json={"slots": 7}).status_code == 422
+        assert admin.put(f"{API}/limits/nope", json={"slots": 7}).status_code == 404
 
 
 class TestSchedules:
@@ -382,13 +396,22 @@ class TestOverview:
         app.run()
         app.dispatch("send_email", to="bob")
 
+        status = admin.get(f"{API}/overview").json()
+        activity = admin.get(f"{API}/activity").json()
+
+        assert status["runs"]["ready"] == 1
+        assert activity["success_share"] == 0.5
+        assert activity["wait"]["p50"] >= 0
+        assert len(activity["minutes"]) == 60
+        assert sum(minute["created"] for minute in activity["minutes"]) == 3
+
+    def test_the_overview_is_the_status_of_the_command_line(self, admin, app):
+        app.dispatch("send_email", to="ann")
+
         answer = admin.get(f"{API}/overview").json()
 
-        assert answer["runs"]["ready"] == 1
-        assert answer["activity"]["success_share"] == 0.5
-        assert answer["activity"]["wait"]["p50"] >= 0
-        assert len(answer["activity"]["minutes"]) == 60
-        assert sum(minute["created"] for minute in answer["activity"]["minutes"]) == 3
+        printed = json.loads(json_text(app.inspect.status()))
+        assert {**answer, "now": ""} == {**printed, "now": ""}
 
     def test_checks_workers_and_explanations(self, admin):
         assert {each["name"] for each in admin.get(f"{API}/checks").json()} >= {"schema"}
@@ -418,6 +441,31 @@ class TestErrors:
 
         assert answer.status_code == 503
         assert "secret-host" not in answer.text
+
+    def test_a_change_that_may_be_stored_names_the_run_and_the_cure(self, admin, app, monkeypatch):
+        def fail(*_: object, **__: object) -> None:
+            raise OutcomeUnknown("postgresql://ann:s3cret@db.example.org/shop", "no answer")
+
+        monkeypatch.setattr(dispatch, "PAUSES", ())
+        monkeypatch.setattr(app._services.store, "add_runs", fail)
+
+        answer = admin.post(
+            f"{API}/runs", json={"job": "send_email", "args": {"to": "ann@example.org"}}
+        )
+
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (503, "outcome-unknown")
+        assert "may be stored or not. Runs: 0" in problem["detail"]
+        assert "Idempotency-Key" in problem["fix"]
+        assert "example.org" not in answer.text
+
+    def test_tables_that_are_damaged_are_a_503_with_a_code(self, admin, app, tmp_path):
+        with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+            connection.execute("ALTER TABLE tickwork_run RENAME COLUMN tenant TO tenants")
+
+        answer = admin.get(f"{API}/runs")
+
+        assert (answer.status_code, answer.json()["code"]) == (503, "schema-damaged")
 
     def test_a_server_that_hangs_is_a_503(self, client_of, monkeypatch):
         monkeypatch.setattr("tickwork.dashboard.context.WAIT_SECONDS", 0.05)
@@ -453,7 +501,7 @@ class TestErrors:
             monkeypatch.setitem(sys.modules, name, None)
 
         with pytest.raises(ExtraMissing, match=r"\[dashboard\]"):
-            asgi(app)
+            asgi(app, tokens=TOKENS)
 
 
 class TestWorkers:

@@ -1,17 +1,20 @@
 """The pages in headless Chromium, on an application with a worker: each action is verified."""
 
+import re
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.browser import PAGES, chromium, define_demo, fill, serve, wait_until
+from dashboard.browser import PAGES, chromium, define_demo, fill, serve, signed_in, wait_until
 from dashboard.conftest import SECRETS, TOKENS
 from tickwork import RunContext, RunStatus, Tickwork
+from tickwork._kernel.durations import relative_time
+from tickwork._stores.contract import RunFilter
 from tickwork.dashboard import Role
 from tickwork.dashboard.actions import Actions
-from tickwork.stores.contract import RunFilter
 
 pytestmark = [
     pytest.mark.servers("chromium"),
@@ -46,12 +49,12 @@ def app(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(app):
-    with serve(app) as address:
-        yield address
+    with serve(app) as link:
+        yield link
 
 
 def open_page(browser, url, **options):
-    context = browser.new_context(base_url=url, **options)
+    context = signed_in(browser, url, **options)
     context.set_default_timeout(30_000)  # the machine may be busy
     return context.new_page()
 
@@ -163,7 +166,7 @@ class TestRuns:
         page.get_by_label("Queue").fill("reports")
         page.get_by_role("button", name="Filter").click()
         page.wait_for_url("**queue=reports**")
-        page.get_by_role("link", name="Completed", exact=True).click()
+        page.get_by_role("link", name=re.compile("^Completed")).click()
         page.wait_for_url("**status=completed**")
 
         assert "queue=reports" in page.url
@@ -195,15 +198,15 @@ class TestRuns:
 
     def test_stop_a_bulk_action(self, page, app, monkeypatch):
         runs = [app.delay("3h").args(to="x").tags("stop").dispatch("send_email") for _ in range(8)]
-        cancel, acted, may_go_on = Actions.cancel, [], threading.Event()
+        take, acted, may_go_on = Actions.take_part, [], threading.Event()
 
-        def cancel_slowly(self, caller, run_id, **options):
+        def take_slowly(self, caller, act, run_id):
             acted.append(run_id)
             if len(acted) == 3:
                 may_go_on.wait(60)
-            return cancel(self, caller, run_id, **options)
+            return take(self, caller, act, run_id)
 
-        monkeypatch.setattr(Actions, "cancel", cancel_slowly)
+        monkeypatch.setattr(Actions, "take_part", take_slowly)
         page.goto("/runs/bulk?tag=stop")
         page.get_by_role("button", name="Cancel unfinished ones").click()
         confirm(page)
@@ -219,7 +222,8 @@ class TestRuns:
         wait_until(lambda: canceled() == set(acted))
         assert len(acted) == 3
         task = page.url.rsplit("/", 1)[1]
-        assert [each.action for each in app.audit.list(subject=f"bulk/{task}")] == ["bulk.stop"]
+        actions = [each.action for each in app.audit.list(subject=f"bulk/{task}")]
+        assert actions == ["bulk.stop", "run.cancel"]
 
 
 class TestControl:
@@ -265,7 +269,7 @@ class TestControl:
         expect(page.get_by_role("status")).to_contain_text("paused")
         assert app.schedules.get("nightly-report").paused_note == "holidays"
 
-        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("button", name="Resume", exact=True).click()
         expect(page.get_by_role("status")).to_contain_text("resumed")
         assert not app.schedules.get("nightly-report").is_paused
 
@@ -380,6 +384,26 @@ class TestLive:
         button.click()
         expect(page.locator("#live")).to_contain_text("live2@example.org")
 
+    def test_times_are_refreshed_by_the_rules_of_the_server(self, page):
+        page.goto("/workers")
+        distances = [-40, -700, -4000, -86_380, 3 * 86_400 + 4 * 3_600 + 600, 90 * 86_400 + 60]
+        page.evaluate(
+            """distances => distances.forEach(distance => {
+                const time = document.createElement("time");
+                time.dateTime = new Date(Date.now() + distance * 1000).toISOString();
+                time.dataset.relative = "";
+                time.className = "test-time";
+                document.body.append(time);
+            })""",
+            distances,
+        )
+
+        now = datetime(2026, 3, 1, tzinfo=UTC)
+        for place, distance in enumerate(distances[1:], start=1):
+            text = relative_time(now + timedelta(seconds=distance), now)
+            expect(page.locator(".test-time").nth(place)).to_have_text(text)
+        expect(page.locator(".test-time").first).to_have_text(re.compile(r"^[45]\ds ago$"))
+
     def test_keyboard_and_theme(self, page):
         page.goto("/")
         page.keyboard.press("g")
@@ -396,8 +420,8 @@ class TestLive:
 
 class TestLogin:
     def test_a_reader_logs_in_and_sees_no_actions(self, browser, app):
-        with serve(app, tokens=TOKENS) as url:
-            page = open_page(browser, url)
+        with serve(app, TOKENS) as link:
+            page = browser.new_context(base_url=link.partition("/login")[0]).new_page()
             page.goto("/runs")
             page.get_by_label("Token").fill(SECRETS[Role.READER])
             page.get_by_role("button", name="Sign in").click()

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tickwork.dashboard import Role
-from tickwork.dashboard.actions import ROLES
-from tickwork.dashboard.api import ENDPOINTS
+from tickwork.dashboard.acts import ALL_ACTS
 
-from .conftest import API, SECRETS
+from .conftest import API, SECRETS, TOKENS
 
 EVIL = (
     "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}${7*7}javascript:alert(1)"
@@ -33,7 +32,6 @@ TEXTS = {  # the columns of each table whose values a person may see
     "schedule": ("pause_note", "target"),
 }
 CURSORS = ("x", "0", "'; DROP TABLE tickwork_run; --", "9" * 10_000, UNKNOWN + "0", UNKNOWN.upper())
-CHANGES = [each for each in ENDPOINTS if each.action]
 NAMES = {"id": UNKNOWN, "name": "emails"}
 
 
@@ -147,6 +145,59 @@ class TestParameters:
         assert (answer.status_code, answer.json()["field"]) == (422, "cursor")
 
 
+class TestBodies:
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            ("POST", "/runs", r'{"\ud800": 1}'),
+            ("POST", "/runs", r'{"job": "\ud800"}'),
+            ("POST", "/runs", r'{"job": "send_email", "args": {"to": "\ud800"}}'),
+            ("POST", "/runs", r'{"job": "send_email", "args": {"to": {"\ud800": 1}}}'),
+            ("POST", "/runs", r'{"job": "send_email", "args": {"\ud800": 1}}'),
+            ("POST", "/runs", r'{"job": "send_email", "args": {"to": "x"}, "tags": ["\udfff"]}'),
+            ("POST", "/runs", r'{"job": "send_email", "args": {"to": "x"}, "delay": "\ud800"}'),
+            ("POST", "/queues/emails/pause", r'{"note": "\ud800"}'),
+            ("POST", "/queues/emails/pause", r'{"until": "\ud800"}'),
+            ("PUT", "/limits/job:send_email", r'{"slots": "\ud800"}'),
+            (
+                *("POST", "/schedules"),
+                r'{"name": "s", "job": "send_email", "rule": "@daily", "args": {"to": "\ud800"}}',
+            ),
+            ("PATCH", "/schedules/digest", r'{"args": {"to": "\ud800"}}'),
+            ("PATCH", "/schedules/digest", r'{"overlap": "\ud800"}'),
+            ("PATCH", "/schedules/digest", r'{"unset": ["\ud800"]}'),
+        ],
+    )
+    def test_a_lone_surrogate_is_a_value_that_is_not_valid(self, admin, app, method, path, body):
+        definition = {"name": "digest", "job": "send_email", "rule": "@daily", "args": {"to": "a"}}
+        assert admin.post(f"{API}/schedules", json=definition).status_code == 201
+
+        headers = {"Content-Type": "application/json"}
+        answer = admin.request(method, f"{API}{path}", content=body, headers=headers)
+
+        assert (answer.status_code, answer.json()["status"]) == (422, 422), answer.text
+        assert app.inspect.schedule_details("digest").revision == 1
+
+
+class TestMethods:
+    @pytest.mark.parametrize(
+        ("path", "allowed"),
+        [
+            (f"{API}/runs", "GET, HEAD, POST"),
+            (f"{API}/limits/queue:emails", "DELETE, PUT"),
+            (f"{API}/openapi.json", "GET, HEAD"),
+            ("/runs/bulk", "GET, HEAD, POST"),
+            ("/login", "GET, HEAD, POST"),
+            ("/limits/change", "POST"),
+            ("/static/app.js", "GET, HEAD"),
+        ],
+    )
+    def test_a_refused_method_comes_with_those_that_are_allowed(self, admin, path, allowed):
+        answer = admin.request("TRACE", path)
+
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 class TestPaths:
     @pytest.mark.parametrize(
         "path",
@@ -170,12 +221,19 @@ class TestPaths:
         assert "def build_site" not in answer.text
         assert "location" not in answer.headers
 
+    @pytest.mark.parametrize("path", ["/runs/", "/login/", "/static", f"{API}/overview/", API])
+    def test_no_redirect_leads_to_the_host_that_a_request_names(self, client_of, path):
+        answer = client_of(tokens=TOKENS).get(path, headers={"Host": "evil.example", **HTML})
+
+        assert answer.status_code == 404
+        assert "location" not in answer.headers
+
 
 class TestRoles:
-    @pytest.mark.parametrize("each", CHANGES, ids=lambda each: each.name)
+    @pytest.mark.parametrize("each", ALL_ACTS, ids=lambda each: each.name)
     @pytest.mark.parametrize("role", [Role.READER, Role.OPERATOR])
     def test_nothing_that_a_client_sends_raises_its_role(self, client_of, app, each, role):
-        if ROLES[each.action] <= role:
+        if each.role <= role:
             return  # it may
         client = client_of(role)
         path = each.path.format(**NAMES)

@@ -1,23 +1,29 @@
 """Limits of the dashboard: the time of a read, and the number of streams, on a real server."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
+from tickwork._stores._sql.statement import Statement
 from tickwork.dashboard import AccessToken, Role, asgi
 from tickwork.dashboard.actions import Actions
-from tickwork.dashboard.authentication import Authenticator
+from tickwork.dashboard.authentication import Authenticator, identify_loopback
 from tickwork.dashboard.context import DashboardContext
+from tickwork.dashboard.request_limit import RequestLimit
 from tickwork.dashboard.stream import ChangeDetector
-from tickwork.stores._sql.statement import Statement
 
 from .conftest import API
 
@@ -71,9 +77,10 @@ class TestSlowReads:
 def context(app):
     return DashboardContext(
         app,
-        authenticator=Authenticator((), None),
+        make_authenticator=partial(Authenticator, (), None),
         actions=Actions(app, is_read_only=False),
         read_timeout=timedelta(seconds=1),
+        request_limit=RequestLimit(0),
     )
 
 
@@ -147,7 +154,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 class TestStreams:
     def test_thousands_are_refused_politely_and_ended_ones_are_released(self, app):
-        site = asgi(app, streams_max=30, streams_per_client=1_000)
+        site = asgi(app, identify=identify_loopback, streams_max=30, streams_per_client=1_000)
 
         async def open_many(port: int, count: int) -> list[Stream]:
             gate = asyncio.Semaphore(100)
@@ -201,3 +208,39 @@ class TestStreams:
 
         with serving(site) as port:
             asyncio.run(work(port))
+
+
+@pytest.mark.timeout(600)
+def test_large_arguments_do_not_fill_the_memory_of_the_server(tmp_path):
+    script = Path(__file__).with_name("large_payloads.py")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "jobs.db"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert max(answers["grown"].values()) < 50 * 2**20, answers["grown"]
+    assert min(answers["lengths"].values()) > 2_000 * 60_000, "an export is complete"
+
+
+def test_a_page_of_large_runs_ends_early_and_goes_on(admin, app):
+    sent = {app.dispatch("send_email", to="x" * 50_000).id for _ in range(60)}
+
+    for query in ({}, {"text": "xx"}):
+        found: list[str] = []
+        sizes: list[int] = []
+        cursor = None
+        while not sizes or cursor:
+            params = {"limit": 500, **query, **({"cursor": cursor} if cursor else {})}
+            answer = admin.get("/api/v1/runs", params=params).json()
+            found += [run["id"] for run in answer["runs"]]
+            sizes.append(len(answer["runs"]))
+            cursor = answer["cursor"]
+
+        assert len(found) == len(set(found))
+        assert set(found) == sent
+        assert max(sizes) < 60

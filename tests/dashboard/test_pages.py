@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 
 from dashboard.conftest import SECRETS, TOKENS
 from tickwork import RunContext, RunStatus, Tickwork
+from tickwork._domain import health
 from tickwork.dashboard import Role, asgi
+from tickwork.dashboard.authentication import identify_loopback
 
 HTML = {"Accept": "text/html"}
 HTML_TYPE = "text/html; charset=utf-8"
@@ -53,11 +55,27 @@ class TestEveryPage:
     def test_it_is_shown_without_any_data(self, path):
         with Tickwork("memory://") as app:
             client = TestClient(
-                asgi(app), base_url="http://127.0.0.1", client=("127.0.0.1", 1), headers=HTML
+                asgi(app, identify=identify_loopback),
+                base_url="http://127.0.0.1",
+                client=("127.0.0.1", 1),
+                headers=HTML,
             )
             is_found = client.get(path).status_code == 200
 
         assert is_found or path.endswith("?job=send_email")
+
+    @pytest.mark.parametrize("threshold", [2, 3])
+    def test_alerts_have_the_thresholds_of_the_health_checks(
+        self, local, app, monkeypatch, threshold
+    ):
+        monkeypatch.setattr(health, "FAILURES_WARN", threshold)
+        for _ in range(2):
+            app.dispatch("fails")
+        app.run()
+
+        jobs = next(each for each in app.check_health() if each.name == "jobs")
+        is_listed = "fails failed 2 times in a row" in local.get("/alerts", headers=HTML).text
+        assert is_listed == (jobs.level is health.Level.WARN) == (threshold == 2)
 
     @pytest.mark.parametrize("path", PATHS)
     def test_hostile_values_are_text(self, local, app, path):
@@ -120,6 +138,27 @@ class TestEveryPage:
         assert f">{percent} %</span>" in page
         assert note in page
 
+    def test_the_steps_of_a_run_are_shown(self, local, app):
+        @app.job
+        def order(ctx: RunContext) -> None:
+            ctx.step("charge", lambda: {"amount": 5})
+            ctx.sleep("3d")
+
+        run = order.dispatch()
+        app.run()
+
+        page = local.get(f"/runs/{run.id}").text
+        assert "<h2>Steps</h2>" in page
+        assert "sleep:3d" in page
+        assert "sleeps until" in page
+        assert "Attempts that did not succeed" not in page
+        steps = local.get(f"/api/v1/runs/{run.id}").json()["steps"]
+        assert [(step["name"], step["kind"], step["state"]) for step in steps] == [
+            ("charge", "step", "done"),
+            ("sleep:3d", "sleep", "open"),
+        ]
+        assert steps[0]["value"] == {"amount": 5}
+
     def test_a_run_without_progress_shows_none(self, local, app):
         run = app.dispatch("send_email", to="ann")
 
@@ -144,7 +183,10 @@ class TestEveryPage:
 
             run = app.dispatch("pay", pin="1234", card={"pin": "5678"}, to="ann")
             client = TestClient(
-                asgi(app), base_url="http://127.0.0.1", client=("127.0.0.1", 1), headers=HTML
+                asgi(app, identify=identify_loopback),
+                base_url="http://127.0.0.1",
+                client=("127.0.0.1", 1),
+                headers=HTML,
             )
             page = client.get(f"/dispatch?run={run.id}").text
 
@@ -227,8 +269,8 @@ class TestForms:
         answer = local.post("/limits/change", data=data, headers=HTML)
         page = local.get(answer.headers["location"], headers=HTML).text
 
-        assert "must be the name of a limit" in page
-        assert "must be the name of a limit" not in local.get("/queues", headers=HTML).text
+        assert "There is no limit" in page
+        assert "There is no limit" not in local.get("/queues", headers=HTML).text
 
     def test_a_second_click_dispatches_no_second_run(self, local, app):
         page = local.get("/dispatch?job=send_email", headers=HTML).text
@@ -259,7 +301,7 @@ class TestSessions:
         cookie = answer.headers["set-cookie"]
         assert answer.headers["location"] == "/runs?job=fails"
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         assert SECRETS[Role.OPERATOR] not in cookie
 
         page = client.get("/runs", headers=HTML).text
@@ -286,7 +328,7 @@ class TestSessions:
 class TestMounts:
     def test_links_and_forms_keep_the_path_of_the_mount(self, app):
         web = FastAPI()
-        web.mount("/jobs", asgi(app))
+        web.mount("/jobs", asgi(app, identify=identify_loopback))
         client = TestClient(
             web,
             base_url="http://127.0.0.1",
@@ -305,6 +347,14 @@ class TestMounts:
         document = client.get("/jobs/api/v1/openapi.json").json()
         assert document["servers"] == [{"url": "/jobs/api/v1"}]
 
+    def test_the_path_of_the_mount_itself_leads_to_the_first_page(self, app):
+        site = asgi(app, identify=identify_loopback)
+        client = TestClient(site, root_path="/jobs", follow_redirects=False)
+
+        answer = client.get("/jobs", headers={"Host": "evil.example"})
+
+        assert (answer.status_code, answer.headers["location"]) == (307, "/jobs/")
+
 
 class TestStreams:
     def test_too_many_are_refused_politely(self, client_of):
@@ -320,4 +370,14 @@ class TestStreams:
         texts.append(app.inspect.fingerprint())
 
         assert run.status is RunStatus.COMPLETED
+        assert len(set(texts)) == 3
+
+    def test_the_fingerprint_changes_with_what_others_do(self, app):
+        texts = [app.inspect.fingerprint()]
+        app.pause(queue="emails")
+        texts.append(app.inspect.fingerprint())
+        app.resume(queue="emails")
+        app.audit.record("alert.mute", "alert/x", actor="ann")
+        texts.append(app.inspect.fingerprint())
+
         assert len(set(texts)) == 3

@@ -2,12 +2,15 @@
 
 import json
 import re
+from typing import get_type_hints
 
 import pytest
 
 from dashboard.conftest import API
 from tickwork import ScheduleDefinition
+from tickwork._define.option_table import OF_SCHEDULES
 from tickwork.dashboard import Role
+from tickwork.dashboard.acts.definitions import ScheduleFields
 from tickwork.errors import ScheduleNotFound
 
 DIGEST = {
@@ -229,3 +232,58 @@ class TestForms:
         assert "/edit-schedule" not in page
         assert client.get("/edit-schedule?name=nightly").status_code == 409
         assert client.get("/edit-schedule?name=none").status_code == 404
+
+
+def test_the_fields_of_requests_are_those_of_the_table_of_options():
+    declared = get_type_hints(ScheduleFields, include_extras=True)
+
+    texts = {name: hint.__metadata__[-1] for name, hint in declared.items()}
+
+    del texts["timezone"]  # of the rule, not of the schedule
+    assert texts == {option.name: option.help for option in OF_SCHEDULES}
+
+
+class TestConditions:
+    """A change can require that the schedule has not changed."""
+
+    @pytest.fixture
+    def tag(self, admin):
+        body = {"name": "digest", "job": "send_email", "rule": "@daily", "args": {"to": "ann"}}
+        return admin.post(f"{API}/schedules", json=body).headers["ETag"]
+
+    def test_the_tag_of_a_schedule_changes_with_its_revision(self, admin, tag):
+        assert admin.get(f"{API}/schedules/digest").headers["ETag"] == tag
+
+        changed = admin.patch(f"{API}/schedules/digest", json={"rule": "@hourly"})
+
+        assert changed.headers["ETag"] != tag
+        assert admin.get(f"{API}/schedules/digest").headers["ETag"] == changed.headers["ETag"]
+
+    def test_a_change_of_an_old_version_is_refused(self, admin, app, tag):
+        headers = {"If-Match": tag}
+        first = admin.patch(f"{API}/schedules/digest", json={"rule": "@hourly"}, headers=headers)
+        second = admin.patch(f"{API}/schedules/digest", json={"rule": "@weekly"}, headers=headers)
+
+        assert (first.status_code, second.status_code) == (200, 412)
+        assert second.headers["ETag"] == first.headers["ETag"]
+        assert app.schedules.get("digest").revision == 2
+
+    @pytest.mark.parametrize("condition", ["*", "{tag}", '"other", {tag}', '"other",{tag}'])
+    def test_a_condition_that_holds(self, admin, tag, condition):
+        headers = {"If-Match": condition.format(tag=tag)}
+        path = f"{API}/schedules/digest"
+
+        assert admin.patch(path, json={"rule": "@hourly"}, headers=headers).status_code == 200
+
+    def test_a_removal_has_one_too(self, admin, tag):
+        path = f"{API}/schedules/digest"
+
+        assert admin.delete(path, headers={"If-Match": '"1-0"'}).status_code == 412
+        assert admin.delete(path, headers={"If-Match": tag}).status_code == 200
+
+    @pytest.mark.parametrize("condition", ["1", 'W/"1"', '"a', ""])
+    def test_what_is_no_tag(self, admin, tag, condition):
+        headers = {"If-Match": condition}
+        path = f"{API}/schedules/digest"
+
+        assert admin.patch(path, json={"rule": "@hourly"}, headers=headers).status_code == 422

@@ -2,17 +2,22 @@
 
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 
-from tickwork import RunFilter, RunStatus
-from tickwork._inspect import run_search
+from tickwork import RunFilter, RunStatus, Tickwork
+from tickwork._inspect import run_reader, run_search
 from tickwork._inspect.run_search import RunSearch, parse_argument
+from tickwork._inspect.runs import RunPresenter
+from tickwork._stores.contract import CountPrecision, RunCount
 from tickwork.dashboard.presentation import total
 from tickwork.errors import InvalidOption
-from tickwork.stores.contract import CountPrecision, RunCount
+from tickwork.testing import ManualClock
 
 from .conftest import API
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def search(client, **params):
@@ -23,7 +28,8 @@ def search(client, **params):
 
 def cancel_all(client, app, **params):
     """Cancel all that match, and return how many were canceled."""
-    [token] = re.findall(r'name="csrf" value="(\w+)"', client.get("/runs/bulk", params=params).text)
+    page = client.get("/runs/bulk", params=params).text
+    token = re.findall(r'name="csrf" value="(\w+)"', page)[-1]
     data = {"action": "cancel", "is_filter": "yes", "csrf": token}
     answer = client.post("/runs/bulk", params=params, data=data)
     assert answer.status_code == 303, answer.text
@@ -87,8 +93,7 @@ class TestArguments:
     def test_a_term_has_a_name_and_a_value(self, admin, term):
         with pytest.raises(InvalidOption):
             parse_argument(term)
-        expected = 422 if term else 200  # an empty value counts as missing
-        assert admin.get(f"{API}/runs", params={"arg": term}).status_code == expected
+        assert admin.get(f"{API}/runs", params={"arg": term}).status_code == 422
 
     def test_bulk_actions_take_the_runs_that_were_found(self, admin):
         page = admin.get("/runs/bulk", params={"arg": "to=42"})
@@ -138,7 +143,7 @@ class TestBounds:
 
     def test_a_text_is_searched_in_a_bounded_number_of_runs(self, admin, app, monkeypatch):
         monkeypatch.setattr(run_search, "SEARCHED_MAX", 4)
-        monkeypatch.setattr(run_search, "PAGE", 2)
+        monkeypatch.setattr(run_reader, "STEP_FIRST", 2)
         for number in range(9):
             app.dispatch("send_email", to="needle" if number == 0 else "hay")
 
@@ -162,7 +167,7 @@ class TestBounds:
 
     def test_an_action_states_how_far_back_it_searches(self, admin, app, monkeypatch):
         monkeypatch.setattr(run_search, "SEARCHED_MAX", 4)
-        monkeypatch.setattr(run_search, "PAGE", 2)
+        monkeypatch.setattr(run_reader, "STEP_FIRST", 2)
         for number in range(9):
             app.dispatch("send_email", to="hay" if number == 8 else "needle")
 
@@ -224,8 +229,104 @@ def test_a_search_reads_no_arguments_that_cannot_fit(app):
     app.dispatch("send_email", to="ann")
     [summary] = app.runs.recent(RunFilter(), limit=1)
 
-    def refuse(*_: object) -> dict[str, object]:
-        raise AssertionError("the arguments were decoded")
+    class Refusing(RunPresenter):
+        def read_args(self, job: str, text: str) -> dict[str, object]:
+            raise AssertionError("the arguments were decoded")
 
-    assert not RunSearch("needle").fits(summary, refuse)
-    assert not RunSearch("", [parse_argument("to=bob")]).fits(summary, refuse)
+    presenter = Refusing(app.registry, ())
+    assert not RunSearch("needle").fits(summary, presenter)
+    assert not RunSearch("", [parse_argument("to=bob")]).fits(summary, presenter)
+
+
+class TestErrorsRuntimesAndOrders:
+    """Runs are found by the text of their error, by their runtime and by their worker."""
+
+    @pytest.fixture
+    def client(self, client_of, tmp_path):
+        clock = ManualClock(NOON)
+        with Tickwork(f"sqlite:///{tmp_path}/timed.db?synchronous=NORMAL", clock=clock) as app:
+
+            @app.job
+            def load(source: str, seconds: int) -> None:
+                clock.advance(seconds=seconds)
+                if source.startswith("bad"):
+                    raise ConnectionError(f"the server refused row {seconds} of '{source}'")
+
+            for source, seconds in (("a", 3), ("bad-1", 10), ("bad-2", 20), ("b", 30)):
+                app.dispatch("load", source=source, seconds=seconds)
+                clock.advance(seconds=1)
+            while app.run():
+                clock.advance(seconds=1)
+            self.app = app
+            yield client_of(of=app)
+
+    def sources(self, client, **params):
+        return [run["args"]["source"] for run in search(client, **params)["runs"]]
+
+    def test_by_error(self, client):
+        [group] = self.app.inspect.error_groups(RunFilter()).groups
+
+        assert group.text == "ConnectionError: the server refused row # of '#'"
+        assert group.count == 2
+        assert self.sources(client, error=group.text) == ["bad-2", "bad-1"]
+        assert self.sources(client, error="refused row 7") == ["bad-2", "bad-1"]
+        assert self.sources(client, error="timeout") == []
+
+    def test_by_runtime(self, client):
+        assert self.sources(client, longer="20s") == ["b", "bad-2"]
+        assert self.sources(client, longer="20s", status="completed") == ["b"]
+
+    def test_by_worker(self, client):
+        [run] = search(client, limit=1)["runs"]
+
+        assert len(self.sources(client, worker=run["worker"])) >= 1
+        assert self.sources(client, worker=run["id"]) == []
+
+    @pytest.mark.parametrize(
+        ("order", "sources"),
+        [
+            ("newest", ["b", "bad-2", "bad-1", "a"]),
+            ("oldest", ["a", "bad-1", "bad-2", "b"]),
+            ("runtime", ["b", "bad-2", "bad-1", "a"]),
+            ("wait", ["b", "bad-2", "bad-1", "a"]),
+            ("ended", ["b", "bad-2", "bad-1", "a"]),
+        ],
+    )
+    def test_in_another_order_page_by_page(self, client, order, sources):
+        found, cursor = [], ""
+        for _ in range(5):
+            page = search(client, sort=order, limit=2, **({"cursor": cursor} if cursor else {}))
+            found += [run["args"]["source"] for run in page["runs"]]
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+
+        assert found == sources
+
+
+class TestCountOfSearch:
+    """``count=true`` counts the matches of a search, too."""
+
+    @pytest.fixture
+    def count(self, admin, app):
+        app.draft.dispatch_many("send_email", [{"to": f"u{n % 3}@example.org"} for n in range(30)])
+
+        def request(**params):
+            answer = admin.get("/api/v1/runs", params={"count": "true", "limit": 5, **params})
+            total = answer.json()["total"]
+            return total["number"], total["precision"]
+
+        return request
+
+    def test_with_a_text_and_an_argument(self, count):
+        assert count(text="u1@") == (10, "exact")
+        assert count(arg="to=u2@example.org") == (10, "exact")
+        assert count(text="nothing") == (0, "exact")
+
+    def test_in_another_order(self, count):
+        assert count(sort="oldest") == (30, "exact")
+
+    def test_a_search_that_ends_at_its_limit_says_so(self, count, monkeypatch):
+        monkeypatch.setattr("tickwork._inspect.run_search.SEARCHED_MAX", 15)
+
+        assert count(text="u1@") == (5, "at_least")

@@ -29,6 +29,24 @@ def test_the_layers_are_those_of_the_contract():
     assert shown == [re.sub(r"[()]", "", layer) for layer in layers]
 
 
+def test_every_room_is_listed_with_its_size():
+    listed = {
+        name: int(lines.replace(",", ""))
+        for name, lines in re.findall(r"`([\w/]+)` \| ([\d,]+)", PAGE)
+    }
+    package = ROOT / "src" / "tickwork"
+    rooms = [each for each in package.iterdir() if (each / "__init__.py").exists()]
+    lines_of = {
+        room.name: sum(len(file.read_text("utf-8").splitlines()) for file in room.rglob("*.py"))
+        for room in rooms
+    }
+
+    assert listed.keys() == lines_of.keys()
+    for name, lines in lines_of.items():
+        # The page rounds, and need not change with every change of the code.
+        assert abs(listed[name] - lines) <= max(200, lines // 4), name
+
+
 def test_every_contract_is_listed():
     assert first_column("Import contracts") == [found["name"] for found in contracts()]
 

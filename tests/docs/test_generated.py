@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from tickwork._domain.status import NEXT
+from tickwork._domain.runs.status import NEXT
 from unit.test_errors import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"

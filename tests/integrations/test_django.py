@@ -32,9 +32,12 @@ PACKAGES = {
 }
 if sys.version_info >= (3, 14):
     del PACKAGES["4.2"]  # Django 5.2 is the first version that supports it
+PYTEST_DJANGO = ("pytest-django==4.14.0",)
 SERVER_TESTS = ["shop.tests", "shop.server_tests"]
 MEMORY_TESTS = [
     "shop.tests.test_testcase",
+    "shop.tests.test_async.AsyncTest",
+    "shop.tests.test_access",
     "shop.tests.test_admin",
     "shop.tests.test_tasks.BackendTest",
     "shop.tests.test_transactions.FlushTest",
@@ -78,19 +81,19 @@ class DjangoProject(NamedTuple):
         return json.loads(self.manage("tickwork", *arguments, "--json"))
 
 
-def install_django(version: str) -> Path:
-    """Return the folder of one version of Django, after installing it at its first use."""
-    packages = PACKAGES[version]
+def install(*packages: str) -> Path:
+    """Return a folder with these packages, after installing them at their first use."""
     base = cache_folder().parent / "tickwork-django"
     base.mkdir(parents=True, exist_ok=True)
     folder = base / "-".join(packages).replace("==", "-")
-    with (base / f"{version}.lock").open("w") as lock:
+    with (base / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
             return folder
         target = folder.with_suffix(".new")
         shutil.rmtree(target, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target)]
+        command += ["--no-deps"] * (packages == PYTEST_DJANGO)  # pytest itself is here
         done = subprocess.run([*command, *packages], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         target.rename(folder)
@@ -125,7 +128,7 @@ def make_project(installed, tmp_path) -> MakeProject:
         if not folder.exists():
             shutil.copytree(HERE / "django_project", folder)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("TICKWORK_")}
-        path = f"{installed}{os.pathsep}{install_django(version)}"
+        path = f"{installed}{os.pathsep}{install(*PACKAGES[version])}"
         variables = {"PYTHONPATH": path, "SHOP_DATABASE": json.dumps(database), **env}
         # Its settings check them, so that no other version is tested by mistake.
         variables |= {"SHOP_WHEEL": str(installed), "SHOP_DJANGO": version}
@@ -162,16 +165,16 @@ class TestTheProjectsOwnTests:
     def test_on_a_file_of_sqlite(self, make_project, tmp_path, version):
         database = on_sqlite(tmp_path, TEST={"NAME": str(tmp_path / "test.sqlite3")})
 
-        assert make_project(version, database).test("shop.tests") >= 73
+        assert make_project(version, database).test("shop.tests") >= 103
 
     def test_on_postgres(self, make_project, postgres_url, version):
         database = on_server(postgres_url, "postgresql")
 
-        assert make_project(version, database).test(*SERVER_TESTS) >= 77
+        assert make_project(version, database).test(*SERVER_TESTS) >= 107
 
 
 def test_the_projects_own_tests_in_memory_where_django_tests_on_sqlite(make_project, tmp_path):
-    assert make_project("5.2", on_sqlite(tmp_path)).test(*MEMORY_TESTS) >= 40
+    assert make_project("5.2", on_sqlite(tmp_path)).test(*MEMORY_TESTS) >= 66
 
 
 def test_the_projects_own_tests_on_mariadb(make_project, mariadb_url):
@@ -179,6 +182,107 @@ def test_the_projects_own_tests_on_mariadb(make_project, mariadb_url):
     project = make_project("5.2", database, SHOP_PYMYSQL="1")
 
     assert project.test("shop.tests.test_testcase", "shop.server_tests") >= 15
+
+
+class TestDatabasesOfTests:
+    """Tests that declare no database have no test database. They must not use the real one."""
+
+    TWO_DATABASES = """
+
+DATABASES["jobs"] = {**DATABASES["default"], "NAME": str(BASE_DIR / "jobs.sqlite3")}
+TICKWORK = {"DATABASE": "jobs"}
+"""
+    IN_DJANGO = """
+from django.test import SimpleTestCase, TestCase
+
+from shop import jobs
+from tickwork import testing
+from tickwork.errors import DatabaseNotAllowed
+from tickwork.integrations.django import app
+
+
+class OneDatabaseTest(TestCase):
+    def test_runs_that_wait_in_the_real_database_are_not_executed(self):
+        with self.assertRaisesRegex(DatabaseNotAllowed, r'databases = {"default", "jobs"}'):
+            testing.drain(app)
+
+    async def test_no_coroutine_executes_them(self):
+        with self.assertRaises(DatabaseNotAllowed):
+            await testing.aio.drain(app)
+
+
+class BothDatabasesTest(TestCase):
+    databases = {"default", "jobs"}
+
+    def test_the_queue_is_empty(self):
+        self.assertEqual(len(testing.drain(app)), 0)
+        jobs.count_orders.dispatch()
+        self.assertEqual(testing.drain(app)[0].result, 0)
+"""
+    IN_PYTEST = """
+import pytest
+
+from shop import jobs
+from tickwork import testing
+from tickwork.errors import DatabaseNotAllowed
+from tickwork.integrations.django import app
+
+
+def test_a_dispatch_without_the_mark_is_refused():
+    with pytest.raises(DatabaseNotAllowed, match="pytest.mark.django_db"):
+        jobs.count_orders.dispatch()
+
+
+@pytest.mark.django_db(databases=["default", "jobs"])
+def test_a_dispatch_with_the_mark_is_in_the_test_database():
+    jobs.count_orders.dispatch()
+    assert len(testing.drain(app)) == 1
+
+
+@pytest.mark.django_db
+def test_the_mark_without_this_database_is_not_enough():
+    with pytest.raises(DatabaseNotAllowed):
+        jobs.count_orders.dispatch()
+
+
+test_after_tests_with_the_mark = test_a_dispatch_without_the_mark_is_refused
+"""
+
+    @pytest.fixture(params=PACKAGES)
+    def project(self, request, make_project, tmp_path) -> DjangoProject:
+        """A project with a database for runs, in which one waits."""
+        made: DjangoProject = make_project(request.param, on_sqlite(tmp_path))
+        with (made.folder / "project" / "settings.py").open("a", encoding="utf-8") as file:
+            file.write(self.TWO_DATABASES)
+        for alias in ("default", "jobs"):
+            made.manage("migrate", "--database", alias, "--verbosity", "0")
+        made.manage("shell", "-c", "from shop import jobs; jobs.count_orders.dispatch()")
+        return made
+
+    def test_a_test_case_does_not_execute_runs_of_the_real_database(self, project):
+        (project.folder / "shop" / "test_real.py").write_text(self.IN_DJANGO, "utf-8")
+
+        assert project.test("shop.test_real") == 3
+        assert self.runs(project) == [("count_orders", "pending")]
+
+    def test_a_test_of_pytest_django_without_its_mark_adds_no_run(self, project):
+        (project.folder / "test_real.py").write_text(self.IN_PYTEST, "utf-8")
+        path = f"{project.env['PYTHONPATH']}{os.pathsep}{install(*PYTEST_DJANGO)}"
+        options = ["-p", "no:randomly", "--ds", "project.settings", "-q", "test_real.py"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options],
+            cwd=project.folder,
+            env={**project.env, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert "4 passed" in done.stdout, done.stdout + done.stderr
+        assert self.runs(project) == [("count_orders", "pending")]
+
+    def runs(self, project: DjangoProject) -> list[tuple[str, str]]:
+        return [(run["job"], run["status"]) for run in project.run_json("runs")["runs"]]
 
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.servers("postgres"))]
@@ -199,7 +303,8 @@ class TestProcesses:
         assert "Applying tickwork.0001_schema... OK" in project.manage("migrate")
         assert project.manage("migrate", "--plan").count("tickwork") == 0
         dispatch = (
-            "from shop import jobs, tasks; tasks.order.enqueue('book');"
+            "from shop import jobs, letters, tasks; tasks.order.enqueue('book');"
+            "letters.send.enqueue('Ann');"
             "jobs.count_in_child.dispatch(); jobs.count_orders_async.dispatch()"
         )
         project.manage("shell", "-c", dispatch)
@@ -207,7 +312,7 @@ class TestProcesses:
         worker = project.start("tickwork", "work", "--drain", "5s")
         try:
             deadline = time.monotonic() + 60
-            while len(self.completed(project)) < 3:
+            while len(self.completed(project)) < 4:
                 assert time.monotonic() < deadline, worker.log
                 time.sleep(0.5)
             worker.terminate()
@@ -221,6 +326,15 @@ class TestProcesses:
     def completed(self, project: DjangoProject) -> list[Any]:
         found = project.run_json("runs")["runs"]
         return [run for run in found if run["status"] == "completed"]
+
+
+@pytest.mark.servers("postgres")
+def test_options_with_spaces_reach_the_server(make_project, postgres_url):
+    options = {"options": "-c search_path=public -c application_name=shop+jobs"}
+    project = make_project("5.2", on_server(postgres_url, "postgresql", OPTIONS=options))
+    project.manage("migrate", "--verbosity", "0")
+
+    assert project.run_json("runs")["runs"] == []
 
 
 def test_a_server_of_two_processes_serves_the_dashboard(make_project, tmp_path):
@@ -271,19 +385,20 @@ def wait_for_server(browser: httpx.Client, server: Process) -> None:
 def test_doctests_of_the_package(make_project, tmp_path):
     code = (
         "import doctest, tickwork.integrations.django.database_url as one,"
-        " tickwork.integrations.django.tasks as other;"
-        "print([doctest.testmod(module) for module in (one, other)])"
+        " tickwork.integrations.django.tasks as other,"
+        " tickwork.integrations.django.schedule_form as third;"
+        "print([doctest.testmod(module) for module in (one, other, third)])"
     )
     printed = make_project("5.2", on_sqlite(tmp_path)).manage("shell", "-c", code)
 
-    assert printed.count("failed=0") == 2
+    assert printed.count("failed=0") == 3
     assert "attempted=0" not in printed
 
 
 def test_each_version_of_the_schema_has_a_migration():
     package = ROOT / "src" / "tickwork"
     found = {path.name for path in (package / "integrations/django/migrations").glob("0*.py")}
-    schema = sorted((package / "stores/sqlite/migrations").glob("*.sql"))
+    schema = sorted((package / "_stores/_sql/migrations").glob("*.sql"))
 
     assert found == {f"{path.stem}_schema.py" for path in schema}
 
@@ -309,7 +424,7 @@ def test_the_project_of_the_guide(make_project, tmp_path):
         with path.open("a", encoding="utf-8") as file:
             file.write(f"\n\n{code}")
 
-    assert project.test() == 5
+    assert project.test() == 6
     assert "serve" in project.manage(
         "shell", "-c", "import project.asgi as a; print(a.application)"
     )

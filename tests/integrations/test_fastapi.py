@@ -1,22 +1,29 @@
 """FastAPI: a worker in the lifespan of the server, and dispatches on the session of a request."""
 
 import asyncio
+import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
+from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 from starlette.applications import Starlette
 
-from tickwork import RunFilter, RunStatus, Tickwork
-from tickwork.errors import InvalidOption
-from tickwork.integrations.fastapi import SessionDispatcher, lifespan, session_dispatcher
+from tickwork import RunContext, RunFilter, RunStatus, Tickwork
+from tickwork.errors import InvalidOption, RunNotFound
+from tickwork.integrations.fastapi import (
+    SessionDispatcher,
+    lifespan,
+    session_dispatcher,
+    stream_progress,
+)
 
 
 @pytest.fixture
@@ -198,3 +205,78 @@ class TestDispatcher:
         with Session(engine) as session, pytest.raises(InvalidOption, match="async connection"):
             asyncio.run(SessionDispatcher(app, session).dispatch(send))  # type: ignore[arg-type]
         engine.dispose()
+
+
+class TestProgress:
+    """A browser follows a run."""
+
+    @pytest.fixture
+    def is_half_way(self) -> threading.Event:
+        """Set when the server has sent that a run is half way."""
+        return threading.Event()
+
+    @pytest.fixture
+    def web(self, app, is_half_way):
+        web = FastAPI(lifespan=lifespan(app))
+
+        async def watch(events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+            async for text in events:
+                if '"share": 0.5' in text:
+                    is_half_way.set()
+                yield text
+
+        @web.get("/runs/{run_id}")
+        async def follow(run_id: str) -> StreamingResponse:
+            try:
+                answer = await stream_progress(await app.aio.get_run(run_id), poll="20ms")
+            except RunNotFound:
+                raise HTTPException(404) from None
+            answer.body_iterator = watch(answer.body_iterator)
+            return answer
+
+        return web
+
+    def read_events(self, text: str) -> list[tuple[str, dict[str, Any]]]:
+        parts = [part.splitlines() for part in text.strip().split("\n\n")]
+        return [
+            (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+            for name, data in parts
+        ]
+
+    def test_each_change_is_sent_until_the_run_has_finished(self, app, web, is_half_way):
+        @app.job
+        def export(ctx: RunContext) -> str:
+            ctx.progress(0.5, note="half\nway")
+            assert is_half_way.wait(30)
+            return "the result is not sent"
+
+        with TestClient(web) as client:
+            answer = client.get(f"/runs/{export.dispatch().id}")
+
+        events = self.read_events(answer.text)
+        half = {"status": "running", "share": 0.5, "note": "half\nway"}
+        assert ("progress", half) in events
+        assert events[-1] == ("end", {**half, "status": "completed"})
+        assert [name for name, _ in events[:-1]] == ["progress"] * (len(events) - 1)
+        assert len({json.dumps(values) for _, values in events}) == len(events)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert "not sent" not in answer.text
+
+    def test_a_run_that_has_finished_has_one_event(self, app, web):
+        run = app.schedule("quick", lambda: None).dispatch()
+        app.run()
+        with TestClient(web) as client:
+            events = self.read_events(client.get(f"/runs/{run.id}").text)
+
+        assert events == [("end", {"status": "completed", "share": None, "note": ""})]
+
+    def test_an_unknown_run_is_not_found(self, web):
+        with TestClient(web) as client:
+            assert client.get("/runs/01a1e382-72fb-71a5-874e-1a6a23fe5af0").status_code == 404
+
+    async def check_poll(self, app: Tickwork) -> None:
+        with pytest.raises(InvalidOption, match="positive"):
+            await stream_progress(await app.aio.get_run("x"), poll=0)
+
+    def test_a_poll_without_a_pause_is_refused(self, app):
+        asyncio.run(self.check_poll(app))

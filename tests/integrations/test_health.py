@@ -4,13 +4,17 @@ import http.client
 import socket
 import threading
 import time
+from dataclasses import replace
+from datetime import timedelta
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from tickwork import Tickwork
-from tickwork._worker import worker as worker_module
+from tickwork._domain.health import UnwrittenOutcomes
+from tickwork._worker.attempts.writer import Writer
+from tickwork._worker.services.attempt_watch import AttemptWatch
 from tickwork.cli.parameters import ADDRESS
 from tickwork.errors import InvalidOption, StoreUnavailable
 from tickwork.integrations import health
@@ -51,21 +55,43 @@ def test_probes_follow_the_worker(app, server):
         assert ask(server, "/readyz")[:2] == (503, "stopping\n")
 
 
+def test_outcomes_that_wait_make_a_worker_unready_and_no_process_is_replaced(
+    app, server, monkeypatch
+):
+    unwritten = UnwrittenOutcomes(
+        number=3,
+        reason="db.example.org has a full disk",
+        waited=timedelta(seconds=5),
+        is_store_ill=True,
+    )
+    found = [unwritten]
+    monkeypatch.setattr(Writer, "find_unwritten", lambda _: found[0])
+    text = "3 outcomes not written for 5s"  # the reason may name a host
+    with app.running():
+        assert ask(server, "/readyz")[:2] == (503, f"{text}\n")
+        assert ask(server, "/healthz")[:2] == (200, f"running\n{text}\n")
+
+        # The database stores other outcomes.
+        found[0] = replace(unwritten, is_store_ill=False)
+        assert ask(server, "/readyz")[:2] == (200, f"ready\n{text}\n")
+
+
 def test_a_worker_that_hangs_needs_a_new_process(app, server, monkeypatch):
     with app.running():
-        monkeypatch.setattr(worker_module, "ALIVE_SECONDS", -1.0)
+        monkeypatch.setattr(AttemptWatch, "patience", -1.0)
         assert ask(server, "/healthz")[:2] == (503, "stuck\n")
         assert ask(server, "/readyz")[0] == 503
 
 
 def test_a_database_that_is_away_is_no_reason_for_a_restart(app, server, monkeypatch):
     def fail():
-        raise StoreUnavailable("sqlite://", reason="gone")
+        raise StoreUnavailable("postgresql://shop@db.example.org/shop", reason="gone")
 
     with app.running():
         monkeypatch.setattr(app, "schema_version", fail)
         assert ask(server, "/healthz")[0] == 200
-        assert ask(server, "/readyz")[0] == 503
+        # The text of the error names the host, and a probe has no token.
+        assert ask(server, "/readyz")[:2] == (503, "The database does not answer.\n")
 
 
 def test_metrics(app, server):
@@ -78,7 +104,7 @@ def test_metrics(app, server):
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain; version=")
     assert 'tickwork_queue_runs{phase="ready",queue="mail"} 1.0' in text
-    assert 'tickwork_runs_dispatched_total{job="send",queue="mail"} 1.0' in text
+    assert 'tickwork_runs_dispatched_total{job_name="send",queue="mail"} 1.0' in text
 
 
 def test_other_methods_and_paths_are_refused(server):
@@ -165,8 +191,8 @@ def test_addresses():
     assert found == [("", 8080), ("127.0.0.1", 80), ("::1", 8080)]
 
 
-def test_several_processes_cannot_share_an_address(app):
-    done = CliRunner().invoke(app.cli(), ["work", "--http", ":8080", "--processes", "2"])
+def test_each_process_needs_a_port(app):
+    done = CliRunner().invoke(app.cli(), ["work", "--http", ":65535", "--processes", "2"])
 
     assert done.exit_code == 2
-    assert "--http serves one process" in done.output
+    assert "one port for each process" in done.output

@@ -174,7 +174,13 @@ def test_failures_without_secrets_and_signals(app, collector):
         raise Snooze("1h")
 
     fail.dispatch(password="s3cret-word")
+
+    @app.job
+    def sleep(ctx: RunContext) -> None:
+        ctx.sleep("1h")
+
     snooze.dispatch()
+    sleep.dispatch()
     app.run()
 
     spans = {facts_of(span)["tickwork.job"]: span for span in collector.named("process default")}
@@ -186,6 +192,8 @@ def test_failures_without_secrets_and_signals(app, collector):
     assert "s3cret-word" not in str(failed)
     assert "wrong: ***" in str(failed)
     assert snoozed.status.code != ERROR
+    assert spans["sleep"].status.code != ERROR
+    assert [event.name for event in spans["sleep"].events] == ["suspended"]
 
 
 def test_a_firing_begins_a_trace(tmp_path, collector, tracers, meters):

@@ -33,5 +33,5 @@ def test_forked_processes_are_summed_up(tmp_path):
     )
 
     assert done.returncode == 0, done.stderr
-    assert 'tickwork_runs_dispatched_total{job="send",queue="default"} 2.0' in done.stdout
+    assert 'tickwork_runs_dispatched_total{job_name="send",queue="default"} 2.0' in done.stdout
     assert 'tickwork_queue_runs{phase="ready",queue="default"} 2.0' in done.stdout

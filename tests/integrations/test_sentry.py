@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 import sentry_sdk
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.integrations.logging import unignore_logger
 from sentry_sdk.transport import Transport
 
-from tickwork import Secret, Tickwork
+from tickwork import RunContext, Secret, Snooze, Tickwork
+from tickwork.integrations.opentelemetry import instrument as instrument_opentelemetry
 from tickwork.integrations.sentry import FAILURES_LOGGER, instrument
 from tickwork.testing import ManualClock
 
@@ -174,3 +178,120 @@ def test_no_monitor_for_what_sentry_cannot_express(app, received, clock):
     app.run()
 
     assert received.of("check_in") == []
+
+
+class TestTraces:
+    """An attempt continues the trace of the request that dispatched it."""
+
+    @pytest.fixture
+    def received(self) -> Iterator[Received]:
+        transport = Received()
+        sentry_sdk.init("https://key@sentry.example/1", transport=transport, traces_sample_rate=1.0)
+        yield transport
+        sentry_sdk.init()
+        unignore_logger(FAILURES_LOGGER)
+
+    def dispatch_in_request(self, job) -> Any:
+        with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
+            return job.dispatch()
+
+    def test_an_attempt_continues_the_trace_of_its_request(self, app, received):
+        send = app.schedule("send", lambda: None).queue("mail")
+        run = self.dispatch_in_request(send)
+        app.run()
+
+        request, attempt = received.of("transaction")
+        [publish] = request["spans"]
+        [process] = attempt["spans"]
+        assert (publish["op"], publish["description"]) == ("queue.publish", "send")
+        assert publish["data"]["messaging.message.id"] == run.id
+        assert publish["data"]["messaging.destination.name"] == "mail"
+        assert attempt["transaction"] == "send"
+        trace = attempt["contexts"]["trace"]
+        assert trace["op"] == "queue.task.tickwork"
+        assert trace["trace_id"] == request["contexts"]["trace"]["trace_id"]
+        assert trace["parent_span_id"] == publish["span_id"]
+        assert (process["op"], process["parent_span_id"]) == ("queue.process", trace["span_id"])
+        assert process["data"]["messaging.message.retry.count"] == 0
+
+    def test_the_event_of_a_failure_is_in_the_trace_of_its_request(self, app, received):
+        send = app.schedule("send", lambda: 1 / 0)
+        self.dispatch_in_request(send)
+        app.run()
+
+        request, attempt = received.of("transaction")
+        [event] = received.of("event")
+        assert attempt["contexts"]["trace"]["status"] == "internal_error"
+        assert event["contexts"]["trace"]["trace_id"] == request["contexts"]["trace"]["trace_id"]
+
+    def test_a_run_of_a_schedule_begins_a_new_trace_with_its_failure(self, app, received, clock):
+        app.schedule("tick", lambda: 1 / 0).every_minute()
+        app.run()
+        for _ in range(2):
+            clock.advance(minutes=1)
+            app.run()
+
+        traces = [each["contexts"]["trace"]["trace_id"] for each in received.of("transaction")]
+        events = [each["contexts"]["trace"]["trace_id"] for each in received.of("event")]
+        assert len(set(traces)) == 2
+        assert events == traces
+
+    def test_a_snooze_is_no_error(self, app, received):
+        def wait() -> None:
+            raise Snooze("1h")
+
+        run = app.schedule("wait", wait).dispatch()
+        app.run()
+
+        [attempt] = received.of("transaction")
+        assert attempt["contexts"]["trace"].get("status") != "internal_error"
+        assert run.read().status == "pending"
+
+    def test_a_sleep_is_no_error(self, app, received):
+        def wait(ctx: RunContext) -> None:
+            ctx.sleep("1h")
+
+        run = app.schedule("wait", wait).dispatch()
+        app.run()
+
+        [attempt] = received.of("transaction")
+        assert attempt["contexts"]["trace"].get("status") != "internal_error"
+        assert run.read().status == "pending"
+
+    def test_a_batch_is_one_span(self, app, received):
+        send = app.schedule("send", lambda: None)
+        with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
+            send.dispatch_many([{}, {}, {}])
+        app.run()
+
+        request, *attempts = received.of("transaction")
+        [publish] = request["spans"]
+        assert publish["data"]["messaging.batch.message_count"] == 3
+        assert {each["contexts"]["trace"]["parent_span_id"] for each in attempts} == {
+            publish["span_id"]
+        }
+
+    def test_secrets_are_masked_in_transactions(self, app, received):
+        @app.job
+        def charge(card: Secret[str]) -> None:
+            with sentry_sdk.start_span(op="http.client", name=f"GET /cards/{card}"):
+                pass
+
+        charge.dispatch(card=WORD)
+        app.run()
+
+        assert WORD not in str(received.of("transaction"))
+
+    def test_opentelemetry_and_sentry_can_both_follow_a_run(self, app, received):
+        spans, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        instrument_opentelemetry(app, tracer_provider=provider)
+        send = app.schedule("send", lambda: None)
+        self.dispatch_in_request(send)
+        app.run()
+
+        request, attempt = received.of("transaction")
+        assert attempt["contexts"]["trace"]["trace_id"] == request["contexts"]["trace"]["trace_id"]
+        sent, made = spans.get_finished_spans()
+        assert made.parent is not None
+        assert made.parent.span_id == sent.context.span_id

@@ -27,7 +27,7 @@ EDITS_LONG = 17_000
 
 @pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest) -> str:
-    """A database of its own: its constraints are dropped."""
+    """A database of its own."""
     if request.param == "sqlite":
         found = f"sqlite:///{request.getfixturevalue('tmp_path')}/jobs.db?synchronous=NORMAL"
     else:

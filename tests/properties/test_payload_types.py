@@ -14,8 +14,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tickwork._define.payload_types import Codec
-from tickwork._kernel.codec import decode, encode_canonical, encode_simple
+from tickwork._payload.codec import decode, encode_canonical, encode_simple
+from tickwork._payload.payload_types import Codec
 
 
 class Color(Enum):

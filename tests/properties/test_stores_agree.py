@@ -1,7 +1,7 @@
-"""A store on SQL gives the same results as the store in memory, for random operations.
+"""A store on SQL gives the same results as the independent store, for random operations.
 
-Hypothesis draws operations of the store contract. The same ones are called on the store in
-memory, which is the reference, and on a store on SQL. After each operation both have returned the
+Hypothesis draws operations of the store contract. The same ones are called on the store of the
+folder oracle, in plain Python, and on a store on SQL. After each operation both have returned the
 same result and show the same state, and the promises of `DESIGN.md` hold.
 
 Where the contract leaves a choice (for example which of two equal runs is unblocked first), the
@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 )
 
 from contract.builders import ANN, BOB, HOUR, MINUTE, NOON, SECOND, a_job, a_schedule
+from oracle.store import OracleStore
 from servers import mariadb
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import (
@@ -40,7 +41,7 @@ from tickwork._domain.job import (
     ScheduleRow,
     ScheduleSpec,
 )
-from tickwork._domain.limits import (
+from tickwork._domain.limits.limits import (
     Limit,
     Unique,
     UniqueKey,
@@ -50,7 +51,8 @@ from tickwork._domain.limits import (
     one_at_a_time,
     slots_in,
 )
-from tickwork._domain.outcome import (
+from tickwork._domain.limits.rates import is_rate, window_of
+from tickwork._domain.runs.outcome import (
     Canceled,
     Crashed,
     Failed,
@@ -60,18 +62,19 @@ from tickwork._domain.outcome import (
     Skipped,
     Snoozed,
     Succeeded,
+    Suspended,
 )
-from tickwork._domain.rates import is_rate, window_of
-from tickwork._domain.retry import NO_RETRY, Fixed
-from tickwork._domain.run import Claim, NewRun, Run
+from tickwork._domain.runs.retry import NO_RETRY, Fixed
+from tickwork._domain.runs.run import Claim, NewRun, Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.steps import Step, StepKind, StepState
+from tickwork._domain.runs.transitions import Transition, reap, settle
 from tickwork._domain.schedules.interval import Interval
-from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
-from tickwork._domain.transitions import Transition, reap, settle
-from tickwork.stores import Store, open_store
-from tickwork.stores._sql.operations import claim as claim_operation
-from tickwork.stores._sql.operations import schedules as schedules_operation
-from tickwork.stores.contract import (
+from tickwork._stores import Store, open_store
+from tickwork._stores._sql.operations import claim as claim_operation
+from tickwork._stores._sql.operations import schedules as schedules_operation
+from tickwork._stores.contract import (
     ClaimRequest,
     Expired,
     HeldClaim,
@@ -82,7 +85,6 @@ from tickwork.stores.contract import (
     RunFilter,
     RunRecord,
 )
-from tickwork.stores.memory import MemoryStore
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
@@ -168,6 +170,7 @@ outcomes: Final[st.SearchStrategy[Outcome]] = st.sampled_from(
         Failed("not yet", delay=MINUTE * 5),
         Snoozed(MINUTE),
         Snoozed(timedelta(0), "at once"),
+        Suspended(NOON + MINUTE, "sleeps"),
         Skipped("closed"),
         Skipped("holiday"),
         Postponed("not now"),
@@ -199,7 +202,7 @@ ALWAYS: Final[ActionTable] = {
             ),
         },
     ),
-    "enqueue": (
+    "add_runs": (
         9,
         {
             "plans": st.lists(run_plans, min_size=1, max_size=6),
@@ -274,7 +277,7 @@ class StoresAgree(RuleBasedStateMachine):
     def __init__(self, opened: Callable[[], Store]) -> None:
         super().__init__()
         self.clock = ManualClock(NOON)
-        self.memory = MemoryStore(self.clock)
+        self.oracle = OracleStore(self.clock)
         self.sql = opened()
         self.runs: list[RunId] = []
         self.claims: list[Claim] = []  # of now and of long ago
@@ -311,7 +314,7 @@ class StoresAgree(RuleBasedStateMachine):
         """The actions that are possible now: the weight of each, and its arguments."""
         found = dict(ALWAYS)
         if self.doubted:
-            found["enqueue_again"] = (2, {})
+            found["add_runs_again"] = (2, {})
         if self.runs:
             runs = st.sampled_from(self.runs[-20:])
             found["cancel"] = (2, {"run_id": runs})
@@ -354,7 +357,7 @@ class StoresAgree(RuleBasedStateMachine):
         return self.clock.now()
 
     def both(self, act: Callable[[Store], T]) -> T:
-        expected, found = act(self.memory), act(self.sql)
+        expected, found = act(self.oracle), act(self.sql)
         assert found == expected, difference(expected, found)
         return found
 
@@ -366,10 +369,10 @@ class StoresAgree(RuleBasedStateMachine):
         return f"019cb0d2-0000-7000-8000-{self.a_number():012x}"
 
     def run_of(self, run_id: RunId) -> Run | None:
-        return self.memory.get_run(run_id)
+        return self.oracle.get_run(run_id)
 
     def in_phases(self, *phases: Phase) -> list[Run]:
-        return [run for run in every_run(self.memory) if run.phase in phases]
+        return [run for run in every_run(self.oracle) if run.phase in phases]
 
     # ------------------------------------------------------------ time
 
@@ -380,17 +383,17 @@ class StoresAgree(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ runs in
 
-    def enqueue(self, plans: list[RunPlan], is_doubted: bool) -> None:
+    def add_runs(self, plans: list[RunPlan], is_doubted: bool) -> None:
         batch = [self.new_run(plan) for plan in plans]
-        self.both(lambda store: store.enqueue(batch))
+        self.both(lambda store: store.add_runs(batch))
         self.runs += [run.id for run in batch]
         if is_doubted:
             self.doubted.append(batch)
 
-    def enqueue_again(self) -> None:
+    def add_runs_again(self) -> None:
         # What was pruned is unknown, and would be added anew.
         kept = [run for run in self.doubted.pop() if run.id not in self.pruned]
-        self.both(lambda store: store.enqueue(kept, may_be_stored=True))
+        self.both(lambda store: store.add_runs(kept, may_be_stored=True))
 
     def new_run(self, plan: RunPlan) -> NewRun:
         unique = None
@@ -501,6 +504,10 @@ class StoresAgree(RuleBasedStateMachine):
 
     def say(self, claim: Claim, progress: str | None) -> None:
         self.both(lambda store: store.save_progress(claim, progress=progress, checkpoint="7"))
+        name = "charge" if progress is None else "ship"
+        step = Step(name, 0, StepKind.STEP, StepState.DONE, claim.token, self.now, value=progress)
+        self.both(lambda store: store.save_steps(claim, [step]))
+        self.both(lambda store: store.load_steps(claim.run_id))
         if progress is not None:
             lines = [LogLine(self.now, "INFO", "mail", f"line {self.a_number()}")] * 2
             logs = dict.fromkeys([claim.run_id, *self.runs[-2:]], lines)
@@ -567,9 +574,9 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.unblock_rated(now=self.now, limit=ALL))
 
     def prune(self, age: timedelta, with_definitions: bool) -> None:
-        before = {run.id for run in every_run(self.memory)}
-        tenants = {run.tenant for run in every_run(self.memory)}
-        tenants |= {job.tenant for job in self.memory.list_jobs()}
+        before = {run.id for run in every_run(self.oracle)}
+        tenants = {run.tenant for run in every_run(self.oracle)}
+        tenants |= {job.tenant for job in self.oracle.list_jobs()}
         # A job that one tenant uses and another does not: whose row goes is free.
         is_thorough = with_definitions and tenants <= {""}
 
@@ -579,7 +586,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(act)
         # A repeat that comes after its key's window was pruned: who holds the key is free.
         self.doubted.clear()
-        self.pruned |= before - {run.id for run in every_run(self.memory)}
+        self.pruned |= before - {run.id for run in every_run(self.oracle)}
 
     def prune_some(self, age: timedelta, count: int) -> None:
         """Delete the oldest finished runs, and clear the result of the one after them."""
@@ -603,7 +610,7 @@ class StoresAgree(RuleBasedStateMachine):
             self.both(lambda store: store.resume(kind, name))
 
     def change_limit(self, name: str, slots: int | None, by_code: bool) -> None:
-        before = {row.name: row.slots for row in self.memory.list_limits()}
+        before = {row.name: row.slots for row in self.oracle.list_limits()}
         self.starts = {key: at for key, at in self.starts.items() if limit_of(key) != name}
         if by_code and slots is not None:
             # Setting the same value is no change: a store may unblock runs then or not.
@@ -729,7 +736,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.ready_pairs())
 
     def keys(self) -> list[str]:
-        own = [one_at_a_time(row.id) for row in self.memory.list_schedules()]
+        own = [one_at_a_time(row.id) for row in self.oracle.list_schedules()]
         return [JOB_KEY, QUEUE_KEY, *ACCOUNTS, RATE, *own]
 
     @invariant()
@@ -779,7 +786,7 @@ class StoresAgree(RuleBasedStateMachine):
     @invariant()
     def run_records_are_the_same(self) -> None:
         """Compare the records of the runs that have changed."""
-        for run in every_run(self.memory):
+        for run in every_run(self.oracle):
             if self.finished_runs.get(run.id) != run:
                 self.finished_runs[run.id] = run
                 self.both(partial(run_record_of, run_id=run.id))
@@ -795,7 +802,7 @@ def difference(expected: Any, found: Any) -> str:
         surplus = [one for one in found if one not in expected]
         if missing or surplus:
             expected, found = missing, surplus
-    return f"\nin memory: {expected}\non SQL:    {found}"
+    return f"\nindependent: {expected}\non SQL:    {found}"
 
 
 def every_run(store: Store) -> list[Run]:
@@ -868,7 +875,7 @@ def url_of(kind: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestStoresAgree:
-    """A store on SQL answers, and shows, what the store in memory does."""
+    """A store on SQL answers, and shows, what the independent store does."""
 
     @pytest.mark.timeout(400)  # on a busy machine
     def test_whatever_is_done(self, kind, request):

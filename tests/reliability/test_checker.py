@@ -308,6 +308,23 @@ class TestLeases:
 
         assert_only(book.broken(), "taken back 1.", "too early")
 
+    @pytest.mark.parametrize("was_stopped", [True, False])
+    def test_a_run_that_its_worker_gave_back_without_an_event_loop(self, was_stopped):
+        book = Book()
+        book.add()
+        book.claim()
+        if was_stopped:
+            book.log("loop stopped", ANN, how="often")
+        book.attempts.append(Attempt("r1", 1, 1, "crashed", ""))
+        book.give_back(crashes=1, attempt=0, reason="Its event loop failed 10 times in a row.")
+        book.attempts.append(Attempt("r1", 2, 1, "succeeded", ""))
+        book.run_to_end("r1", BOB)
+
+        if was_stopped:
+            assert book.broken() == []
+        else:
+            assert_only(book.broken(), "taken back 1.", "too early")
+
     def test_a_living_worker_whose_lease_was_ended(self):
         book = Book()
         book.add()
@@ -856,6 +873,17 @@ class TestRecords:
 
         assert any("it has failed (could not be written), and did not" in each for each in found)
 
+    def test_a_run_that_fails_because_of_the_store(self):
+        book = Book()
+        book.add()
+        book.claim()
+        book.begin()
+        book.end()
+        book.attempts.append(Attempt("r1", 1, 1, "failed", "permission denied"))
+        book.finish(status="failed_permanent", outcome="failed", reason="permission denied")
+
+        assert any("outcomes: its handler returned" in each for each in book.broken())
+
     def test_a_run_that_is_given_up_too_early(self):
         book = Book()
         book.add(job="charge")
@@ -906,6 +934,16 @@ class TestRecords:
 
         assert_only(book.broken(jobs=[]), "counters", "its row has None")
 
+    def test_a_job_row_may_be_as_old_as_the_last_seconds_of_a_killed_worker(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        [(job, at)] = book.last.items()
+
+        assert book.broken(jobs=[JobRow("", job, at - 10_000_000)]) == []
+        older = book.broken(jobs=[JobRow("", job, at - 10_000_001)])
+        assert_only(older, "counters", "succeeded last")
+
 
 class TestActors:
     def test_a_worker_that_ended_by_itself(self):
@@ -929,6 +967,33 @@ class TestActors:
         book.log("exited", "driver", actor="worker-1", child=11, code=4, is_journaled=False)
 
         assert book.broken() == []
+
+    def test_a_worker_whose_event_loop_was_stopped_again_and_again(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        book.log("loop stopped", ANN, how="often")
+        book.now += 20 * SECOND
+        book.log("exited", "driver", actor="worker-1", child=11, code=70, is_journaled=False)
+
+        assert book.broken() == []
+
+    def test_a_worker_that_goes_on_without_its_event_loop(self):
+        book = Book()
+        book.log("loop stopped", ANN, how="often")
+        book.now += 60 * SECOND
+        book.log("exited", "driver", actor="worker-1", child=11, code=0, is_journaled=False)
+
+        assert_only(book.broken(), "process 11 went on for 60 s without an event loop")
+
+    def test_a_worker_that_ends_after_its_event_loop_was_stopped_once(self):
+        book = Book()
+        book.add()
+        book.run_to_end()
+        book.log("loop stopped", ANN, how="once")
+        book.log("exited", "driver", actor="worker-1", child=11, code=70, is_journaled=False)
+
+        assert_only(book.broken(), "workers", "ended with status 70")
 
     def test_runs_that_did_not_finish(self):
         book = Book()

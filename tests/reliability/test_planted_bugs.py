@@ -25,9 +25,9 @@ def test_its_patch_applies(bug, tmp_path):
 
 
 def test_an_outdated_patch_is_an_error(tmp_path):
-    bug = PlantedBug("a bug", "sqlite", frozenset(), (Edit("app.py", "no such text", ""),))
+    bug = PlantedBug("a bug", "sqlite", frozenset(), (Edit("errors.py", "no such text", ""),))
 
-    with pytest.raises(PatchOutdated, match=r"'a bug': app\.py has this 0 times"):
+    with pytest.raises(PatchOutdated, match=r"'a bug': errors\.py has this 0 times"):
         plant_bug(bug, ROOT / "src", tmp_path)
 
 

@@ -4,7 +4,7 @@ import os
 
 from celery import Celery
 
-from tickwork.testing.conformance.engine_jobs import app
+from tickwork_conformance.engine_jobs import app
 
 celery = Celery("conformance", broker=os.environ.get("CONFORMANCE_BROKER"))
 celery.conf.update(

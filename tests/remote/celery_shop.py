@@ -8,7 +8,7 @@ from celery import Celery
 
 from chaos.journal import AttemptJournal, Journal
 from tickwork import JobDefaults, RunContext, Tickwork
-from tickwork.engines.celery import celery_task
+from tickwork.integrations.celery import celery_task
 
 NOTES = Path(os.environ.get("SHOP_NOTES", ""))
 

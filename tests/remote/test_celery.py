@@ -11,7 +11,7 @@ import pytest
 from remote.shop import Shop, parent_of
 from servers.private import children_of
 from servers.rabbitmq import RabbitMQServer
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.status import RunStatus
 
 pytestmark = [pytest.mark.servers("postgres"), pytest.mark.timeout(300)]
 

@@ -16,12 +16,13 @@ from tickwork import RunStatus, Tickwork
 pytestmark = pytest.mark.timeout(240)
 
 JOBS = """
+import asyncio
 import logging
 import os
 import time
 
 from tickwork import RunContext, Tickwork
-from tickwork.engines import dask_results
+from tickwork._engines.remote import dask_results
 
 dask_results.POLL_EVERY = 0.005  # polls of some runs time out while results of others are read
 app = Tickwork(os.environ["JOBS_URL"])
@@ -43,6 +44,39 @@ def double(number: int, seconds: float = 0.0) -> int:
     logging.getLogger("jobs").warning("number %d", number)
     time.sleep(seconds)
     return 2 * number
+
+
+class OutOfPaper(Exception):
+    def __init__(self, printer):
+        super().__init__(f"{printer} has no paper")
+        self.printer = printer
+
+    def __reduce__(self):
+        return OutOfPaper, (self.printer,)
+
+
+class Unsendable(Exception):
+    def __reduce__(self):
+        raise TypeError("it cannot be pickled")
+
+
+def note_error(ctx, error):
+    note_call(f"error-{type(error).__name__}-{getattr(error, 'printer', '')}")
+
+
+@app.job(engine="dask_results", on_error=note_error)
+def fails() -> None:
+    raise OutOfPaper("lp0")
+
+
+@app.job(engine="dask_results", on_error=note_error)
+def fails_unsendably() -> None:
+    raise Unsendable("no")
+
+
+@app.job(engine="dask_results", on_error=note_error, timeout="200ms")
+async def is_late() -> None:
+    await asyncio.sleep(60)
 
 
 @app.job(engine="dask_results")
@@ -159,6 +193,57 @@ def test_what_needs_the_database_fails_with_the_reason(harness):
 
     assert "needs the database, which this process does not reach" in saves.read().reason
     assert "SystemExit" in leaves.read().reason
+
+
+def test_hooks_get_the_exception_that_the_handler_raised(harness):
+    run = harness.dispatch("fails")
+
+    harness.until(lambda: run.read().is_finished)
+
+    assert harness.calls("error-OutOfPaper-lp0")
+    assert run.read().reason == "OutOfPaper: lp0 has no paper"
+
+
+def test_hooks_get_a_report_of_an_exception_that_cannot_be_sent(harness):
+    run = harness.dispatch("fails_unsendably")
+
+    harness.until(lambda: run.read().is_finished)
+
+    assert harness.calls("error-RunUnsuccessful-")
+    assert run.read().reason == "Unsendable: no"
+
+
+def test_hooks_get_attempt_timeout(harness):
+    run = harness.dispatch("is_late")
+
+    harness.until(lambda: run.read().is_finished)
+
+    assert harness.calls("error-AttemptTimeout-")
+
+
+def test_a_run_that_was_submitted_while_no_dask_worker_existed_can_be_canceled(harness):
+    for place in reversed(range(len(harness.cluster.workers))):
+        harness.cluster.kill_worker(place)
+    run = harness.dispatch("double", number=11)
+    harness.until(lambda: run.read().status is RunStatus.RUNNING)
+
+    run.cancel()
+    harness.until(lambda: run.read().is_finished)
+    for _ in range(2):
+        harness.cluster.start_worker()
+
+    assert run.read().status is RunStatus.CANCELED
+    assert harness.dispatch("double", number=12).result(timeout=60) == 24
+    assert harness.calls(11) == []
+
+
+def test_a_cancel_does_not_drop_a_result_that_a_dask_worker_makes(harness):
+    run = harness.dispatch("double", number=13, seconds=1.0)
+    harness.until(lambda: harness.calls(13))
+
+    run.cancel()
+
+    assert run.result(timeout=60) == 26
 
 
 def test_a_dask_worker_is_killed_under_a_run(harness):

@@ -13,12 +13,12 @@ import pytest
 from celery import Celery
 
 from servers.dask_cluster import DaskCluster
-from tickwork.engines import celery as celery_engine
-from tickwork.engines import dask as dask_engine
-from tickwork.engines import dask_results
-from tickwork.engines.contract import Engine, EngineSetup
-from tickwork.testing.conformance.engines import *  # noqa: F403  # as other programs import it
-from tickwork.testing.conformance.engines import TestedEngine
+from tickwork._engines.contract import Engine, EngineSetup
+from tickwork._engines.remote import celery as celery_engine
+from tickwork._engines.remote import dask as dask_engine
+from tickwork._engines.remote import dask_results
+from tickwork_conformance.engines import *  # noqa: F403  # as other programs import it
+from tickwork_conformance.engines import TestedEngine
 
 TESTS = Path(__file__).parents[1]
 
@@ -88,7 +88,7 @@ def on_dask_without_database(tmp_path_factory) -> Iterator[TestedEngine]:
     environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with DaskCluster(folder, workers=1, threads=4, environment=environment) as cluster:
         build = partial(build_with, dask_results.build_engine, cluster.address)
-        yield TestedEngine(build, can_end_attempts=False)
+        yield TestedEngine(build, can_end_attempts=False, has_flows=False)
 
 
 @pytest.fixture(

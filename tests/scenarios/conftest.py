@@ -60,11 +60,20 @@ def projects(tmp_path: Path, postgres_url: str, mariadb_url: str) -> Iterator[li
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
-    target = tmp_path_factory.mktemp("wheel")
+    return _build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def conformance_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the suites for stores and engines."""
+    return _build_wheel(ROOT / "conformance", tmp_path_factory.mktemp("conformance"))
+
+
+def _build_wheel(project: Path, target: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(target)]
     env = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
     done = subprocess.run(
-        [*pip, str(ROOT)], env=env, capture_output=True, text=True, check=False, cwd=target
+        [*pip, str(project)], env=env, capture_output=True, text=True, check=False, cwd=target
     )
     assert done.returncode == 0, done.stderr
     [built] = target.glob("*.whl")

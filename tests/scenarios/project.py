@@ -9,11 +9,13 @@ Handlers write down what happens with `mark(word, **facts)`, one line of JSON ea
 that outlives whatever kills them.
 """
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -160,6 +162,10 @@ class Project:
         command = [sys.executable, "-m", "tickwork", "-a", f"{name}:app", *words]
         return self._started(command)
 
+    def command(self, *words: str) -> Process:
+        """A command without ``-a``: it reads ``tickwork.toml``."""
+        return self._started([sys.executable, "-m", "tickwork", *words])
+
     def python(self, code: str) -> Process:
         return self._started([sys.executable, "-c", code])
 
@@ -234,6 +240,19 @@ def now() -> float:
 def figure(text: str) -> None:
     """Print a measurement, visible with ``-s`` or when the test fails."""
     sys.stdout.write(f"{text}\n")
+
+
+class Resources:
+    """What this process uses now."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.files = len(list(Path("/proc/self/fd").iterdir()))
+        self.threads = threading.active_count()
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        [self.kilobytes] = [
+            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+        ]
 
 
 def is_there(pid: int) -> bool:

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Self
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import JobSpec
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.outcome import (
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.outcome import (
     Canceled,
     Failed,
     Interrupted,
@@ -29,14 +29,14 @@ from tickwork._domain.outcome import (
     Snoozed,
     Succeeded,
 )
-from tickwork._domain.retry import Fixed
-from tickwork._domain.run import Claim, NewRun
+from tickwork._domain.runs.retry import Fixed
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.transitions import Transition, reap, settle
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.tick import keys_wanted, plan_tick
-from tickwork._domain.transitions import Transition, reap, settle
-from tickwork.stores import Store, open_store
-from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import ClaimRequest, Expired, HeldClaim
+from tickwork._stores import Store, open_store
+from tickwork._stores._sql.rows import micros
+from tickwork._stores.contract import ClaimRequest, Expired, HeldClaim
 
 SLOTS_BY_LIMIT: Final = {
     "job:resize": 12,  # changed during the test
@@ -423,7 +423,7 @@ class StoreWorker:
             )
         keys = [run.unique.key if run.unique else "" for run in runs]
         self.log.write(*(("wants", run.id, key) for run, key in zip(runs, keys, strict=True)))
-        answers = self.store.enqueue(runs)
+        answers = self.store.add_runs(runs)
         added = stamp()
         for run, key, answer in zip(runs, keys, answers, strict=True):
             assert answer.is_new == (answer.run_id == run.id), answer
@@ -432,7 +432,9 @@ class StoreWorker:
                 self.uniques_left -= 1
         if self.random.random() < 0.1:
             ours = [run for run, answer in zip(runs, answers, strict=True) if answer.is_new]
-            for run, answer in zip(ours, self.store.enqueue(ours, may_be_stored=True), strict=True):
+            for run, answer in zip(
+                ours, self.store.add_runs(ours, may_be_stored=True), strict=True
+            ):
                 assert answer == (run.id, False), answer
         if self.uniques_left <= 0:
             self.orders.has_added.touch()

@@ -32,15 +32,15 @@ from contract.builders import (
 )
 from scenarios.conftest import KINDS
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.run import Claim
+from tickwork._domain.runs.run import Claim
+from tickwork._domain.runs.status import RunStatus
+from tickwork._domain.runs.transitions import Transition, reap
 from tickwork._domain.schedules.interval import Interval
-from tickwork._domain.status import RunStatus
 from tickwork._domain.tick import TickPlan, keys_wanted, plan_tick
-from tickwork._domain.transitions import Transition, reap
 from tickwork._kernel.clock import SystemClock
-from tickwork.stores import Store, open_store
-from tickwork.stores.contract import ClaimRequest, Expired
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._stores import Store, open_store
+from tickwork._stores.contract import ClaimRequest, Expired
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
 SOURCE: Final = Path(tickwork.__file__).parent

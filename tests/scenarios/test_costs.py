@@ -42,11 +42,11 @@ for first in range(0, count, 1000):
 
 counts = collections.Counter()
 if url.startswith("sqlite"):
-    from tickwork.stores.sqlite.connection import SqliteConnection as Connection
+    from tickwork._stores.sqlite.connection import SqliteConnection as Connection
 elif url.startswith("postgres"):
-    from tickwork.stores.postgres.connection import PostgresConnection as Connection
+    from tickwork._stores.postgres.connection import PostgresConnection as Connection
 else:
-    from tickwork.stores.mysql.connection import MysqlConnection as Connection
+    from tickwork._stores.mysql.connection import MysqlConnection as Connection
 
 def counted(name):
     original = getattr(Connection, name)

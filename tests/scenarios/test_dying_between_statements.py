@@ -38,8 +38,8 @@ from scenarios.conftest import KINDS
 from servers import mariadb
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Misfire, Overlap
-from tickwork._domain.limits import UniqueKey, one_at_a_time
-from tickwork._domain.outcome import (
+from tickwork._domain.limits.limits import UniqueKey, one_at_a_time
+from tickwork._domain.runs.outcome import (
     Failed,
     Interrupted,
     Outcome,
@@ -47,12 +47,12 @@ from tickwork._domain.outcome import (
     Snoozed,
     Succeeded,
 )
-from tickwork.stores import Store, open_store
-from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import ChangeResult, ClaimRequest
+from tickwork._stores import Store, open_store
+from tickwork._stores._sql.statement import Operation, Statement
+from tickwork._stores._sql.store import SqlStore
+from tickwork._stores.contract import ChangeResult, ClaimRequest
 from tickwork.testing import ManualClock
-from tickwork.testing.conformance import builders
+from tickwork_conformance import builders
 
 KEY: Final = "job:send_email"
 QUEUE_KEY: Final = "queue:default"
@@ -72,7 +72,7 @@ class Act(NamedTuple):
     again: Callable[[Store], Any]
 
 
-def an_enqueue(store: Store, clock: ManualClock) -> Act:
+def adding_runs(store: Store, clock: ManualClock) -> Act:
     add(store, a_run(unique=UniqueKey("taken", None)))
     add(store, a_run(unique=UniqueKey("window passed", NOON - MINUTE)))
     runs = [
@@ -85,7 +85,7 @@ def an_enqueue(store: Store, clock: ManualClock) -> Act:
     ]
 
     def again(store: Store) -> None:
-        answers = store.enqueue(runs, may_be_stored=True)
+        answers = store.add_runs(runs, may_be_stored=True)
         # A duplicate returns the same run as before.
         assert [answer.run_id for answer in answers] == [
             runs[0].id,
@@ -96,8 +96,8 @@ def an_enqueue(store: Store, clock: ManualClock) -> Act:
             runs[5].id,
         ]
 
-    first_taken = store.enqueue([a_run(unique=UniqueKey("taken", None))])[0].run_id
-    return Act(lambda store: store.enqueue(runs), again)
+    first_taken = store.add_runs([a_run(unique=UniqueKey("taken", None))])[0].run_id
+    return Act(lambda store: store.add_runs(runs), again)
 
 
 def a_claim(store: Store, clock: ManualClock) -> Act:
@@ -345,7 +345,7 @@ def a_pruning(store: Store, clock: ManualClock) -> Act:
 
 
 GIVEN: Final[dict[str, tuple[Callable[[Store, ManualClock], Act], int]]] = {
-    "enqueue": (an_enqueue, 4),
+    "add_runs": (adding_runs, 4),
     "claim": (a_claim, 8),
     "record": (a_record, 14),
     "fire": (a_firing, 8),
@@ -425,7 +425,18 @@ def die_doing(url: str, act: Act, *, place: int) -> None:
 
 
 def dump(url: str) -> Dump:
-    """Every row of every table, as it is on disk."""
+    """Every row of every table, as it is on disk.
+
+    A transaction that is rolled back leaves a gap in the numbers that a server gives to counts and
+    to slots: they are left out.
+    """
+    rows_of = read_tables(url)
+    rows_of["tickwork_rollup"] = [row[1:] for row in rows_of["tickwork_rollup"]]
+    rows_of["tickwork_slot"] = [row[:2] for row in rows_of["tickwork_slot"]]
+    return rows_of
+
+
+def read_tables(url: str) -> Dump:
     if url.startswith("sqlite:"):
         path = url.removeprefix("sqlite:///").partition("?")[0]
         with closing(sqlite3.connect(path)) as connection:

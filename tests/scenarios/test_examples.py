@@ -188,7 +188,9 @@ class TestTheSystemdUnit:
         assert done.returncode == 0, done.stderr
 
     def test_it_waits_longer_than_the_drain(self, unit):
-        drain = int(unit["Service"]["ExecStart"].partition("--drain ")[2].removesuffix("s"))
+        drain = int(
+            unit["Service"]["ExecStart"].partition("--drain ")[2].split()[0].removesuffix("s")
+        )
 
         assert int(unit["Service"]["TimeoutStopSec"]) > drain + 20
 

@@ -12,15 +12,16 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from scenarios.project import Process, Project, is_there
 from tickwork import RunStatus
+from tickwork._stores.contract import RunFilter
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.errors import StoreUnavailable
-from tickwork.stores.contract import RunFilter
-from tickwork.stores.sqlite.store import SqliteStore
 
 FORKS = 12
 
@@ -176,7 +177,10 @@ def wait_for_connections(project: Project, worker: Process) -> None:
 
 def held_descriptors(pid: int) -> list[str]:
     """The descriptors of the worker that a forked process still has."""
-    links = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            links.append(str(path.readlink()))
     return [
         link
         for link in links

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from scenarios.conftest import SERVERS
-from tickwork.stores import open_store
-from tickwork.stores._sql.migrate import SCHEMA_VERSION
+from tickwork._stores import open_store
+from tickwork._stores._sql.migrate import SCHEMA_VERSION
 
-INSTALL = "import sys; from tickwork.stores import open_store; open_store(sys.argv[1]).install()"
+INSTALL = "import sys; from tickwork._stores import open_store; open_store(sys.argv[1]).install()"
 
 
 def install_by_ten_processes(url: str) -> None:

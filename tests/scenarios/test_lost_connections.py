@@ -1,5 +1,6 @@
 """Servers restart and answers get lost: no run is lost, and none is done twice."""
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -8,7 +9,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+import asyncpg
+import psycopg
+import psycopg2
+import pymysql
 import pytest
 
 from contract.builders import (
@@ -31,25 +37,27 @@ from servers.mysql import ChosenServer
 from servers.postgres import PostgresServer
 from servers.private import HOST
 from servers.proxy import TcpProxy
+from tickwork import Tickwork
+from tickwork._dispatch import dispatch
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.outcome import Failed, Outcome, Snoozed, Succeeded
-from tickwork._domain.run import Claim, NewRun
-from tickwork._domain.status import Phase, RunStatus
-from tickwork._domain.transitions import Transition
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.outcome import Failed, Outcome, Snoozed, Succeeded
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.transitions import Transition
+from tickwork._stores._sql import server_store
+from tickwork._stores._sql.server_store import ServerStore
+from tickwork._stores.contract import AddedRun, ChangeResult, ClaimRequest, Store
+from tickwork._stores.mysql.store import MysqlStore
+from tickwork._stores.postgres.store import PostgresStore
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
-from tickwork.stores._sql.server_store import ServerStore
-from tickwork.stores.contract import ChangeResult, ClaimRequest, Enqueued, Store
-from tickwork.stores.mysql import connection as mysql_connection
-from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.postgres import connection as postgres_connection
-from tickwork.stores.postgres.store import PostgresStore
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
 
 KEY = "job:send_email"
 PATIENCE_SECONDS = 60.0
+SECOND = timedelta(seconds=1)
 
 
 class Kind(NamedTuple):
@@ -142,7 +150,7 @@ class Stream:
         try:
             while not self.is_enough.is_set():
                 batch = [a_run(attempts_max=3) for _ in range(5)]
-                answers = insist(partial(self.enqueue, batch))
+                answers = insist(partial(self.add_runs, batch))
                 assert ids(batch) == [answer.run_id for answer in answers]
                 self.added += ids(batch)
                 time.sleep(0.003)
@@ -168,8 +176,8 @@ class Stream:
             ]
             self.lost += insist(partial(self.record, steps))
 
-    def enqueue(self, batch: list[NewRun], may_be_stored: bool) -> list[Enqueued]:
-        return self.store.enqueue(batch, may_be_stored=may_be_stored)
+    def add_runs(self, batch: list[NewRun], may_be_stored: bool) -> list[AddedRun]:
+        return self.store.add_runs(batch, may_be_stored=may_be_stored)
 
     def claim(self, worker: WorkerId, tag: str, may_be_stored: bool) -> list[Claim]:
         found = self.store.find_claims(worker=worker, tag=tag) if may_be_stored else []
@@ -225,7 +233,7 @@ class TestServerRestart:
             server.stop()
 
             with pytest.raises(StoreUnavailable):
-                store.enqueue([a_run()])
+                store.add_runs([a_run()])
 
             server.start()
             add(store, run := a_run())
@@ -289,10 +297,10 @@ class TestLostAnswer:
             batch = [a_run(), a_run(unique=UniqueKey(f"key {len(all_runs(store))}", None))]
             before = ids(all_runs(store))
 
-            losing(partial(store.enqueue, batch))
-            answers = store.enqueue(batch, may_be_stored=True)
+            losing(partial(store.add_runs, batch))
+            answers = store.add_runs(batch, may_be_stored=True)
 
-            assert answers == [Enqueued(run.id, is_new=False) for run in batch]
+            assert answers == [AddedRun(run.id, is_new=False) for run in batch]
             assert ids(all_runs(store)) == [*before, *ids(batch)]
 
     def test_to_a_claim(self, store, losing):
@@ -375,7 +383,7 @@ class TestLostConnection:
         proxy.cut()
 
         with pytest.raises(StoreUnavailable):
-            store.enqueue([a_run()])
+            store.add_runs([a_run()])
 
         proxy.heal()
         add(store, a_run())
@@ -385,8 +393,7 @@ class TestStalledConnection:
     """A call on a server that does not answer ends with a timeout."""
 
     def test_the_deadline_fires(self, kind, server, database, proxy, monkeypatch):
-        for module in (postgres_connection, mysql_connection):
-            monkeypatch.setattr(module, "_ANSWER_GRACE", timedelta(seconds=0.5))
+        monkeypatch.setattr(server_store, "ANSWER_GRACE", timedelta(seconds=0.5))
         store = kind.store(
             server.url(database, port=proxy.port), statement_timeout=timedelta(seconds=1)
         )
@@ -396,10 +403,166 @@ class TestStalledConnection:
         begun = time.monotonic()
 
         with pytest.raises(StoreUnavailable):
-            store.enqueue([run])
+            store.add_runs([run])
 
         assert 1.0 < time.monotonic() - begun < 15.0
         proxy.heal()  # what was queued is delivered, late
-        assert insist(lambda _: store.enqueue([run], may_be_stored=True)[0].run_id) == run.id
+        assert insist(lambda _: store.add_runs([run], may_be_stored=True)[0].run_id) == run.id
         assert ids(all_runs(store)) == [run.id]
         store.close()
+
+
+@pytest.fixture
+def url(server: Any, database: str, proxy: TcpProxy) -> str:
+    """The database behind the proxy."""
+    found: str = server.url(database, port=proxy.port)
+    return found
+
+
+@pytest.fixture
+def shop(kind: Kind, url: str) -> Iterator[Tickwork]:
+    """An application behind the proxy, with a small timeout."""
+    with Tickwork(url, store=kind.store(url, statement_timeout=SECOND), install=True) as app:
+        app.remote("note").dispatch()
+        yield app
+
+
+DISPATCHES: dict[str, Callable[[Tickwork], object]] = {
+    "dispatch": lambda app: app.remote("note").dispatch(),
+    "many": lambda app: app.remote("note").dispatch_many([{"n": n} for n in range(5)]),
+    "unique": lambda app: app.remote("note").unique("key").dispatch(),
+    "async": lambda app: asyncio.run(dispatch_async(app)),
+}
+
+
+async def dispatch_async(app: Tickwork) -> None:
+    await app.remote("note").aio.dispatch()
+
+
+class TestADispatchWhoseAnswerIsLost:
+    """Its error names the runs, and says whether the server did not answer or was lost."""
+
+    @pytest.mark.parametrize("way", ["dispatch", "many", "async"])
+    def test_a_server_that_does_not_answer(self, shop, proxy, way):
+        proxy.stall()
+        began_at = time.monotonic()
+
+        with pytest.raises(OutcomeUnknown, match="did not answer COMMIT in time") as raised:
+            DISPATCHES[way](shop)
+
+        assert time.monotonic() - began_at < server_store.answer_timeout(SECOND).total_seconds() + 3
+        assert raised.value.run_ids[0] in raised.value.what
+        assert len(raised.value.run_ids) == (5 if way == "many" else 1)
+        proxy.heal()
+
+    @pytest.mark.parametrize("way", DISPATCHES)
+    def test_a_server_that_is_lost_during_commit(self, shop, kind, proxy, monkeypatch, way):
+        monkeypatch.setattr(dispatch, "PAUSES", (0.5, 0.01))
+        is_plain = way != "unique" and kind.name == "mariadb"  # the INSERT commits by itself
+        commit = (lambda sent: b"INSERT INTO tickwork_run" in sent) if is_plain else kind.commit
+        cut = proxy.cut_after(commit, answer=None if is_plain else kind.committed)
+        cutter = threading.Thread(target=lambda: (cut.wait(20), proxy.cut()))
+        cutter.start()
+
+        with pytest.raises(OutcomeUnknown, match="was lost during COMMIT: the run") as raised:
+            DISPATCHES[way](shop)
+
+        cutter.join()
+        proxy.heal()
+        assert {shop.get_run(run_id).status for run_id in raised.value.run_ids} == {
+            RunStatus.PENDING
+        }
+        if way == "unique":
+            again = shop.remote("note").unique("key").dispatch()
+            assert (again.id, again.is_new) == (raised.value.run_ids[0], False)
+
+
+def connect_psycopg(url: str) -> Any:
+    return psycopg.connect(url, autocommit=True)
+
+
+def connect_psycopg2(url: str) -> Any:
+    connection = psycopg2.connect(url)
+    connection.autocommit = True
+    return connection
+
+
+def connect_pymysql(url: str) -> Any:
+    options = urlsplit(url)
+    return pymysql.connect(
+        host=options.hostname,
+        port=options.port,
+        user=options.username,
+        database=options.path[1:],
+        autocommit=True,
+    )
+
+
+class TestADispatchOnAConnectionOfTheCaller:
+    """If it commits by itself, and the answer is lost, the error names the run."""
+
+    @pytest.mark.parametrize(
+        ("kind", "connect"),
+        [
+            pytest.param(*each.values[:1], connect, id=connect.__name__, marks=each.marks)
+            for each, connect in (
+                (KINDS[0], connect_psycopg),
+                (KINDS[0], connect_psycopg2),
+                (KINDS[1], connect_pymysql),
+            )
+        ],
+    )
+    def test_that_commits_by_itself(self, shop, kind, url, proxy, connect):
+        connection = connect(url)
+        is_joined = connect is connect_psycopg2  # with the statements before it
+        commit = (lambda sent: b"COMMIT" in sent) if is_joined else kind.commit
+        proxy.cut_after(commit, answer=kind.committed)
+
+        with pytest.raises(OutcomeUnknown, match="was lost during COMMIT: the run") as raised:
+            shop.remote("note").using(connection).dispatch()
+
+        [run_id] = raised.value.run_ids
+        assert shop.get_run(run_id).status is RunStatus.PENDING
+        connection.close()
+
+    @pytest.mark.servers("postgres")
+    @pytest.mark.parametrize("kind", KINDS[:1])
+    @pytest.mark.parametrize("is_asyncpg", [False, True], ids=["psycopg", "asyncpg"])
+    def test_that_is_async(self, shop, kind, url, proxy, is_asyncpg):
+        async def lose() -> None:
+            connection: Any = (
+                await asyncpg.connect(url)
+                if is_asyncpg
+                else await psycopg.AsyncConnection.connect(url, autocommit=True)
+            )
+            proxy.cut_after(b"COMMIT", answer=kind.committed)
+            try:
+                await shop.remote("note").using(connection).dispatch()
+            finally:
+                await connection.close()
+
+        with pytest.raises(OutcomeUnknown) as raised:
+            asyncio.run(lose())
+
+        [run_id] = raised.value.run_ids
+        assert shop.get_run(run_id).status is RunStatus.PENDING
+
+    @pytest.mark.parametrize(
+        ("kind", "connect"),
+        [
+            pytest.param(*each.values[:1], connect, id=connect.__name__, marks=each.marks)
+            for each, connect in ((KINDS[0], connect_psycopg), (KINDS[1], connect_pymysql))
+        ],
+    )
+    def test_in_an_open_transaction_nothing_is_stored(self, shop, url, proxy, connect):
+        """So the error is that of the driver, as for the caller's own statements."""
+        connection = connect(url)
+        connection.cursor().execute("BEGIN")
+        proxy.cut_after(b"INSERT INTO tickwork_run")
+        before = len(shop.runs.recent())
+
+        with pytest.raises((psycopg.OperationalError, pymysql.err.OperationalError)):
+            shop.remote("note").using(connection).dispatch()
+
+        assert len(shop.runs.recent()) == before
+        connection.close()

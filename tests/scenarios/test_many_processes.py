@@ -35,18 +35,18 @@ from scenarios.store_worker import (
 )
 from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._domain.job import Misfire, Overlap, ScheduleRow, ScheduleSpec
-from tickwork._domain.limits import (
+from tickwork._domain.limits.limits import (
     is_kept_between_attempts,
     limit_of,
     one_at_a_time,
     slots_in,
 )
-from tickwork._domain.rates import is_rate, window_of
-from tickwork._domain.run import Run
-from tickwork._domain.status import Phase, RunStatus
-from tickwork.stores import Store, open_store
-from tickwork.stores._sql.rows import EPOCH
-from tickwork.stores.contract import RunFilter
+from tickwork._domain.limits.rates import is_rate, window_of
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._stores import Store, open_store
+from tickwork._stores._sql.rows import EPOCH
+from tickwork._stores.contract import RunFilter
 
 SEATS = 8
 FAIR_SHARE_MIN = 0.02
@@ -167,7 +167,7 @@ def work_through(
         for first in range(0, runs, 500):
             now = store.database_time()
             numbers = range(first, min(first + 500, runs))
-            answers = store.enqueue([numbered_run(number, now=now) for number in numbers])
+            answers = store.add_runs([numbered_run(number, now=now) for number in numbers])
             crew.log.write(*(("added", answer.run_id, "", stamp()) for answer in answers))
         give_up_at = time.monotonic() + seconds_max
         rounds = 0

@@ -23,9 +23,9 @@ from servers.given import GivenServer
 from servers.pgbouncer import PgBouncer
 from servers.postgres import PostgresServer
 from tickwork import RunContext, Tickwork
+from tickwork._stores.postgres import wakeup
+from tickwork._stores.postgres.store import PostgresStore
 from tickwork.errors import StoreUnavailable
-from tickwork.stores.postgres import wakeup
-from tickwork.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.servers("postgres", "pgbouncer")
 
@@ -135,7 +135,7 @@ def test_many_threads_notice_at_once_that_statements_cannot_be_prepared(url):
     def add(_: int) -> int:
         ready.wait(WAIT_SECONDS_MAX)
         for _ in range(10):
-            store.enqueue([a_run()])
+            store.add_runs([a_run()])
         return 10
 
     with closing(store), ThreadPoolExecutor(THREADS) as threads:
@@ -262,8 +262,8 @@ def test_each_kind_of_connection(app, url, kind: Kind):
         return order
 
     async def twice(borrower: Borrower, order: int) -> list[Any]:
-        await maybe(ship.using(borrower.lent).dispatch(order))
-        return list(await maybe(ship.using(borrower.lent).dispatch_many([{"order": order}])))
+        await maybe(ship.using(borrower.borrowed).dispatch(order))
+        return list(await maybe(ship.using(borrower.borrowed).dispatch_many([{"order": order}])))
 
     @app.job
     async def charge(ctx: RunContext) -> None:
@@ -274,9 +274,9 @@ def test_each_kind_of_connection(app, url, kind: Kind):
             [again] = await twice(borrower, 2)
             assert not again.is_new
             if kind.is_async:
-                await ctx.complete_async(connection=borrower.lent)
+                await ctx.complete_async(connection=borrower.borrowed)
             else:
-                ctx.complete(connection=borrower.lent)
+                ctx.complete(connection=borrower.borrowed)
             await borrower.commit()
 
     run = charge.dispatch()

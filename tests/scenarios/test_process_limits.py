@@ -1,17 +1,15 @@
 """Workers under unusual conditions: as process 1, beside code that blocks the interpreter, and
 started and stopped many times."""
 
-import gc
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scenarios.project import Project, figure
+from scenarios.project import Project, Resources, figure
 from tickwork import RunStatus, Tickwork
 
 ORPHANS = """
@@ -67,6 +65,23 @@ def test_a_supervisor_as_process_1_collects_orphans(sqlite_project):
     assert outside.wait(20) == 0
 
 
+@pytest.mark.skipif(not can_unshare(), reason="a new pid namespace needs root and unshare")
+@pytest.mark.parametrize("words", [[], ["--processes", "2"]])
+def test_process_1_stops_while_it_waits_for_its_database(sqlite_project, words):
+    """The kernel ignores a signal for process 1 that this process does not handle."""
+    project = sqlite_project
+    project.write("shop", 'app = Tickwork("postgresql://shop@127.0.0.1:1/shop")')
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    command = [sys.executable, "-m", "tickwork", "-a", "shop:app", "work", *words]
+    outside = project._started([*unshare, *command])
+    project.until(lambda: "Waiting for the database" in outside.log, seconds=30)
+    [worker] = outside.children()
+
+    os.kill(worker, signal.SIGTERM)
+
+    assert outside.wait(20) == 0, outside.log
+
+
 BLOCKING = """
 def hold_the_interpreter(seconds):
     mark("begun")
@@ -118,19 +133,6 @@ def test_code_that_blocks_the_interpreter_longer_than_its_lease(sqlite_project):
     assert run.read().crashes == 2
     assert worker.is_alive
     assert other.is_alive
-
-
-class Resources:
-    """What this process uses."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        self.files = len(list(Path("/proc/self/fd").iterdir()))
-        self.threads = threading.active_count()
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        [self.kilobytes] = [
-            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
-        ]
 
 
 def start_and_stop(app: Tickwork, times: int) -> Resources:

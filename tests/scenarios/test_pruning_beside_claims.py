@@ -11,8 +11,8 @@ import pytest
 from contract.builders import NOON
 from contract.growth import Operations, Sizes, fill
 from tickwork import RunStatus
-from tickwork.stores import open_store
-from tickwork.stores.contract import RunFilter
+from tickwork._stores import open_store
+from tickwork._stores.contract import RunFilter
 
 FINISHED = 20_000
 SECONDS_MAX = 2.0

@@ -1,4 +1,4 @@
-"""A closed terminal, and nohup."""
+"""A closed terminal, nohup, and a stop while a worker starts."""
 
 import os
 import signal
@@ -47,3 +47,40 @@ def test_a_worker_below_nohup_ignores_sighup(sqlite_project):
     sqlite_project.marked("done")
     assert sqlite_project.dispatch("slow").wait(20) is RunStatus.COMPLETED
     assert worker.is_alive
+
+
+STARTING = """
+from tickwork.app import worker_composition
+
+build = worker_composition.build_background_worker
+
+def build_late(*arguments, **options):
+    mark("starting")  # signals are handled already, and there is no worker yet
+    time.sleep(1)
+    return build(*arguments, **options)
+
+worker_composition.build_background_worker = build_late
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["--processes", "2"]])
+def test_sigterm_while_a_worker_starts_is_not_lost(sqlite_project, words):
+    sqlite_project.write("shop", STARTING)
+    worker = sqlite_project.work(*words, is_ready=False)
+    sqlite_project.marked("starting")
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait(20) == 0, worker.log
+
+
+def test_sigterm_while_a_worker_is_replaced_is_not_lost(sqlite_project):
+    sqlite_project.write("shop", STARTING)
+    worker = sqlite_project.work("--processes", "1", is_ready=False)
+    [first] = sqlite_project.marked("starting")
+    os.kill(first["pid"], signal.SIGKILL)
+    sqlite_project.marked("starting", 2)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait(20) == 0, worker.log

@@ -1,5 +1,6 @@
 """An SQLite file that is deleted, replaced or damaged while processes use it."""
 
+import os
 import shutil
 import sqlite3
 import time
@@ -13,9 +14,9 @@ from tickwork import RunStatus, Tickwork
 from tickwork._domain.health import Check, Level
 from tickwork._inspect.health import check_health
 from tickwork._kernel.clock import SystemClock
-from tickwork.errors import StoreReplaced
-from tickwork.stores.contract import RunFilter
-from tickwork.stores.sqlite.connection import CHECK_EVERY, LOG_BYTES
+from tickwork._stores.contract import RunFilter
+from tickwork._stores.sqlite.connection import CHECK_EVERY, LOG_BYTES
+from tickwork.errors import StoreLinked, StoreReplaced
 
 JOBS = """
 @app.job
@@ -91,6 +92,86 @@ class TestAFileThatIsDeletedOrReplaced:
 
         shop.app.close()
         assert shop.dispatch("note").status is RunStatus.PENDING
+
+
+class TestAFileWithTwoNames:
+    """Each hard link would have a log of its own. Symbolic links lead to the same file."""
+
+    def test_every_command_refuses_a_hard_link_under_each_of_its_names(self, shop):
+        shop.dispatch("note")
+        shop.app.close()
+        os.link(file_of(shop), shop.folder / "other.db")
+
+        for name in ("jobs.db", "other.db"):
+            shop.url = f"sqlite:///{shop.folder / name}"
+            for command in ("status", "dispatch note", "work", "install", "doctor"):
+                process = shop.run(*command.split())
+                assert process.wait(30) == (1 if command == "doctor" else EXIT_STORE), process.log
+                assert "a file with 2 names (hard links)" in process.log, command
+                assert "find DIRECTORY -samefile" in process.log, command
+                assert "Traceback" not in process.log, command
+        assert not Path(f"{shop.folder / 'other.db'}-wal").exists()
+
+        (shop.folder / "other.db").unlink()
+        shop.url = f"sqlite:///{file_of(shop)}"
+        assert shop.dispatch("note").status is RunStatus.PENDING
+
+    def test_a_link_that_is_created_later_is_found_by_health_checks_and_the_next_process(
+        self, shop
+    ):
+        worker = shop.work("--drain", "1s")
+        assert shop.dispatch("note").wait(20) is RunStatus.COMPLETED
+        other = shop.folder / "other.db"
+        os.link(file_of(shop), other)
+
+        [check] = shop.app.check_health()
+        with Tickwork(f"sqlite:///{other}") as app, pytest.raises(StoreLinked):
+            app.remote("note").dispatch()
+
+        assert (check.name, check.level) == ("schema", Level.BAD)
+        assert "2 names" in check.text
+        assert "find DIRECTORY" in check.fix
+        # The worker uses one name, as before.
+        assert shop.dispatch("note").wait(20) is RunStatus.COMPLETED
+        assert worker.is_alive
+
+    def test_processes_with_a_symbolic_link_share_the_file_and_its_log(self, shop):
+        folder = shop.folder / "elsewhere"
+        folder.mkdir()
+        (folder / "link.db").symlink_to(file_of(shop))
+        shop.work("--drain", "1s")
+
+        with Tickwork(f"sqlite:///{folder / 'link.db'}") as app:
+            runs = [app.remote("note").dispatch(n=n) for n in range(20)]
+            assert all(run.wait(20) is RunStatus.COMPLETED for run in runs)
+            assert app._services.store.health().log_bytes
+
+        assert len(shop.marks("note")) == 20
+        assert [file.name for file in folder.iterdir()] == ["link.db"]
+
+    def test_a_symbolic_link_that_is_changed_is_a_replaced_file(self, shop):
+        link = shop.folder / "link.db"
+        link.symlink_to(file_of(shop))
+        with Tickwork(f"sqlite:///{link}") as app:
+            app.remote("note").dispatch()
+            with Tickwork(f"sqlite:///{shop.folder / 'next.db'}") as other:
+                other.install()
+            link.unlink()
+            link.symlink_to(shop.folder / "next.db")
+            time.sleep(CHECK_EVERY)
+
+            with pytest.raises(StoreReplaced, match="was replaced"):
+                app.remote("note").dispatch()
+
+    def test_a_connection_of_the_caller_to_another_name_is_refused(self, shop):
+        shop.dispatch("note")
+        other = shop.folder / "other.db"
+        os.link(file_of(shop), other)
+        connection = sqlite3.connect(other)
+
+        with pytest.raises(StoreLinked, match="2 names"):
+            shop.app.remote("note").using(connection).dispatch()
+        connection.close()
 
 
 MEGABYTE = 1024 * 1024

@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -95,6 +97,120 @@ class TestRecycling:
         assert words[0] in process.log
 
 
+SLEEPER = """
+@app.job
+def lasting():
+    mark("begun")
+    time.sleep(60)
+"""
+LOSING = """
+from tickwork._stores.sqlite.store import SqliteStore
+from tickwork.errors import StatementFailed
+from tickwork._worker.services import pump_threads
+
+pump_threads.WRITE_SECONDS = 1.0
+
+def refuse(self, *args, **options):
+    raise StatementFailed(URL, "no space", state="full")
+
+SqliteStore.record = refuse
+"""
+FAILING = """
+from tickwork.cli import supervisor
+
+supervisor.RESTART_DELAY_MAX = supervisor.RESTART_DELAY
+supervisor.FAILURES_MAX = 3
+
+@app.on_worker_start
+def refuse():
+    mark("start")
+    raise RuntimeError("no")
+"""
+NO_PROCESSES = """
+import subprocess
+from tickwork.cli import supervisor
+
+left = [1, 1]
+
+class RefusedProcess(subprocess.Popen):
+    def __init__(self, command, *args, **options):
+        if "work" in command and left:
+            left.pop()
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        super().__init__(command, *args, **options)
+
+supervisor.subprocess.Popen = RefusedProcess
+"""
+
+
+def until_draining(shop: Project) -> None:
+    shop.until(lambda: any(each.is_draining for each in shop.app.inspect.workers()), seconds=30)
+
+
+class TestExitCodes:
+    """A supervisor does not hide what its workers lost, and does not start them for ever."""
+
+    def test_after_a_stop_without_losses_it_is_0(self, shop):
+        supervisor = shop.work("--processes", "2")
+
+        supervisor.terminate()
+
+        assert supervisor.wait(30) == 0
+
+    def test_outcomes_that_could_not_be_written(self, shop):
+        shop.write("shop", JOBS + LOSING)
+        supervisor = shop.work("--processes", "2", "--drain", "1s")
+        shop.dispatch("note")
+        shop.marked("note")
+
+        supervisor.terminate()
+
+        assert supervisor.wait(60) == 4, supervisor.log
+        assert "1 outcome could not be written" in supervisor.log
+
+    def test_the_second_signal_kills_the_workers(self, shop):
+        shop.write("shop", JOBS + SLEEPER)
+        supervisor = shop.work("--processes", "2", "--drain", "50s")
+        shop.dispatch("lasting")
+        shop.marked("begun")
+
+        supervisor.terminate()
+        until_draining(shop)
+        supervisor.terminate()
+
+        assert supervisor.wait(30) == 130
+
+    def test_a_worker_that_is_killed_while_it_stops(self, shop):
+        shop.write("shop", JOBS + SLEEPER)
+        supervisor = shop.work("--processes", "1", "--drain", "50s")
+        shop.dispatch("lasting")
+        [mark] = shop.marked("begun")
+        supervisor.terminate()
+        until_draining(shop)
+
+        os.kill(mark["pid"], signal.SIGKILL)
+
+        assert supervisor.wait(30) == 70
+
+    def test_workers_that_all_end_soon_after_their_start(self, shop):
+        shop.write("shop", FAILING)
+        supervisor = shop.run("work", "--processes", "2")
+
+        assert supervisor.wait(60) == 70, supervisor.log
+        assert "The supervisor stops: each worker has ended soon after its start" in supervisor.log
+        assert 6 <= len(shop.marks("start")) <= 8
+
+    def test_processes_that_cannot_be_started_now(self, shop):
+        shop.write("shop", JOBS + NO_PROCESSES)
+        supervisor = shop.work("--processes", "2")
+
+        assert shop.dispatch("note").wait(timeout=30) is RunStatus.COMPLETED
+        shop.until(lambda: len(supervisor.children()) == 2, seconds=30)
+        assert supervisor.log.count("A worker could not be started") == 2
+        supervisor.terminate()
+        assert supervisor.wait(30) == 0
+
+
 class TestReload:
     def test_a_changed_module_restarts_the_worker_when_its_runs_are_done(self, shop):
         reloader = shop.work("--reload")
@@ -159,6 +275,45 @@ def test_systemd_is_notified(shop, manager, words):
     service.terminate()
     manager.wait_for("STOPPING=1")
     assert service.wait(20) == 0
+
+
+def test_a_single_process_can_be_supervised(shop):
+    supervisor = shop.work("--processes", "1")
+    [worker] = supervisor.children()
+
+    os.kill(worker, signal.SIGKILL)
+
+    shop.until(lambda: set(supervisor.children()) - {worker}, seconds=30)
+    assert shop.dispatch("note", n=1).wait(30) is RunStatus.COMPLETED
+
+
+def test_each_process_of_a_supervisor_serves_health_checks_and_metrics(shop):
+    port = two_free_ports()
+    shop.work("--processes", "2", "--http", f"127.0.0.1:{port}")
+
+    for each in (port, port + 1):
+        assert shop.until(lambda each=each: answer(each, "/readyz"), seconds=30) == "ready\n"
+        assert answer(each, "/healthz") == "running\n"
+        assert "tickwork_" in answer(each, "/metrics")
+
+
+def two_free_ports() -> int:
+    """The first of two ports that follow each other."""
+    while True:  # ends: most ports are free
+        with socket.socket() as first, socket.socket() as second, suppress(OSError, OverflowError):
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            second.bind(("127.0.0.1", port + 1))
+            return port
+
+
+def answer(port: int, path: str) -> str:
+    """The answer of a worker; empty while it does not listen, or refuses."""
+    with suppress(OSError):
+        url = f"http://127.0.0.1:{port}{path}"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return str(response.read(), "utf-8")
+    return ""
 
 
 def probe(project: Project) -> tuple[int, str]:

@@ -170,7 +170,7 @@ def test_a_worker_serves_probes_and_metrics(sqlite_project):
 
     project.until(
         lambda: (
-            'tickwork_attempts_total{job="send",outcome="succeeded",queue="default"} 1.0'
+            'tickwork_attempts_total{job_name="send",outcome="succeeded",queue="default"} 1.0'
             in ask(f"{here}/metrics")[1]
         ),
         seconds=10,

@@ -19,12 +19,13 @@ from chaos.workload import JobFacts, LimitFacts
 from remote.kill_record import KillRecord
 from servers.dask_cluster import DaskCluster
 from tickwork import RunStatus, Tickwork
-from tickwork._domain.handover import MESSAGE_VERSION, Handover, handover_of
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.run import Run
+from tickwork._domain.runs.handover import MESSAGE_VERSION, Handover, handover_of
+from tickwork._domain.runs.run import Run
+from tickwork._engines.remote import dask_cluster
+from tickwork._engines.remote.dask import DaskTransport, check_scheduler, execute_message
+from tickwork._engines.remote.dask_cluster import LoadedApps
 from tickwork._kernel.ids import new_id
-from tickwork.engines import dask
-from tickwork.engines.dask import DaskTransport, LoadedApps, check_scheduler, execute_message
 from tickwork.errors import EngineMissing, EngineUnavailable, HandoverRejected, InvalidOption
 
 LEASE = 4
@@ -363,7 +364,7 @@ def claim_by_hand(app: Tickwork, run: Any) -> Handover:
 
 class TestBadOptions:
     def test_the_package_is_not_installed(self, monkeypatch):
-        monkeypatch.setattr(dask, "find_spec", lambda _: None)
+        monkeypatch.setattr(dask_cluster, "find_spec", lambda _: None)
 
         with pytest.raises(EngineMissing, match=r"\[dask\]"):
             start_app("tcp://127.0.0.1:1")

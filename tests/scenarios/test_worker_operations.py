@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,8 @@ import pytest
 
 from scenarios.project import figure
 from tickwork import RunStatus, Tickwork
+from tickwork._domain.health import WorkerState
+from tickwork.app import worker_composition
 from tickwork.errors import AlreadyStarted
 
 JOBS = """
@@ -85,6 +88,15 @@ def test_the_second_exclusive_worker_is_rejected_with_the_name_of_the_first(proj
     assert first.wait(20) == 0
     third = project.work("--exclusive")
     assert third.is_alive
+
+
+def test_after_kill_9_the_next_exclusive_worker_of_the_machine_starts_at_once(sqlite_project):
+    sqlite_project.write("shop", JOBS)
+    sqlite_project.work("--exclusive").kill()
+
+    second = sqlite_project.work("--exclusive")
+
+    assert second.is_alive
 
 
 def test_the_exit_code_of_collect_is_whether_a_run_failed(project):
@@ -181,6 +193,27 @@ class TestEmbedded:
         assert run.status is RunStatus.COMPLETED
         app.stop()  # there is nothing to stop
         assert app.join() == 0
+
+    @pytest.mark.timeout(60)
+    def test_a_signal_during_the_start_stops_it(self, app, monkeypatch):
+        build, stop = worker_composition.build_background_worker, app.stop
+        has_stopped = threading.Event()
+
+        def build_late(*args, **options):
+            signal.raise_signal(signal.SIGTERM)
+            assert has_stopped.wait(10)
+            return build(*args, **options)
+
+        def stop_and_notify() -> None:
+            stop()
+            has_stopped.set()
+
+        monkeypatch.setattr(app, "stop", stop_and_notify)
+        monkeypatch.setattr(worker_composition, "build_background_worker", build_late)
+
+        app.forever()
+
+        assert app.worker_state is WorkerState.ABSENT
 
     def test_forever_can_be_ended_by_a_handler(self, app):
         @app.job

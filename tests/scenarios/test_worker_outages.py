@@ -108,7 +108,7 @@ def test_a_worker_can_be_stopped_while_the_database_is_unreachable(kind, tmp_pat
 
         worker.terminate()
 
-        assert worker.wait(60) == 0
+        assert worker.wait(60) == 4
         assert "could not be written" in worker.log
         server.start()
         project.app.close()

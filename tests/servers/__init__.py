@@ -9,6 +9,7 @@ mariadb    MariaDBServer
 mysql      MySQLServer
 unpacked   newer servers and interpreters, in a folder of their own
 choice     which of them the tests start
+nginx      NginxServer: a proxy in front of the dashboard
 pgbouncer  PgBouncer: a pooler in front of a PostgreSQL
 given      a server that TICKWORK_TEST_URL names instead
 proxy      TcpProxy: cuts, stalls, delays, and loses the answer to a commit

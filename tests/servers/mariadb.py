@@ -186,22 +186,9 @@ def empty(url: str) -> None:
     """Empty all tables but those that an installation fills."""
     with connect(url) as connection:
         for name in tables_of(connection):
-            if name not in {"tickwork_meta", "tickwork_gate", "tickwork_news"}:
+            if name not in {"tickwork_meta", "tickwork_gate", "tickwork_change_counter"}:
                 # Quicker than TRUNCATE, which creates a new file.
                 connection.execute(f"DELETE FROM {name}")
-
-
-def ignore_checks(connection: Connection) -> None:
-    """Accept rows that violate constraints. MySQL can only alter the tables for that."""
-    connection.execute("/*M! SET SESSION check_constraint_checks = OFF */ /*!80017 DO 0 */")
-    found = connection.execute(
-        "SELECT concat('ALTER TABLE ', table_name, ' ALTER CHECK ', constraint_name,"
-        " ' NOT ENFORCED') FROM information_schema.table_constraints"
-        " WHERE constraint_type = 'CHECK' AND table_schema = database()"
-        " AND /*M! false */ /*!80017 enforced = 'YES' */"
-    )
-    for (alteration,) in found.fetchall():
-        connection.execute(alteration)
 
 
 def drop_tables(url: str) -> None:

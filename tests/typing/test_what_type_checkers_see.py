@@ -47,7 +47,7 @@ def test_a_checker_sees_what_is_right_and_what_is_wrong(found, path):
     assert sorted(found[path.name]) == sorted(expected)
 
 
-def test_the_words_of_the_decorator_are_those_of_the_builder():
+def test_the_keywords_of_the_decorator_are_the_options_of_the_table():
     from tickwork._define.options import JOB_OPTIONS, JobKeywords
 
     assert set(JobKeywords.__annotations__) == JOB_OPTIONS

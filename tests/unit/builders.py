@@ -6,7 +6,7 @@ from typing import Any
 
 from tickwork._domain.identity import RunId, ScheduleId
 from tickwork._domain.job import JobSpec, ScheduleRow, ScheduleSpec
-from tickwork._domain.run import Claim
+from tickwork._domain.runs.run import Claim
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

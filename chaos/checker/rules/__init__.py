@@ -40,6 +40,7 @@ RULES: Final[tuple[Rule, ...]] = (
     pauses.paused_runs_do_not_start,
     firings.each_instant_is_accounted_for_once,
     records.outcomes_match_the_handlers,
+    records.what_returned_is_not_failed,
     records.counters_agree,
     records.job_rows_have_the_last_success,
     actors.workers_end_only_on_request,

@@ -15,6 +15,7 @@ SLACK: Final = SECOND // 10
 
 _NONCE: Final = re.compile(r"<[0-9a-f]+\.\d+>")
 _EXPIRED: Final = re.compile("lease (ended|expired)")
+_LOOP_FAILED: Final = re.compile("event loop failed")
 
 
 def claims_follow_each_other(evidence: Evidence) -> Iterator[Violation]:
@@ -66,6 +67,8 @@ def leases_are_taken_only_after_they_expired(evidence: Evidence) -> Iterator[Vio
                 # If the clock was set forward, the lease of a dead worker need not be ended first.
                 if before.worker in evidence.pids and _is_gone(evidence, gone_at, before, after.at):
                     continue
+                if _is_given_back(evidence, before, after):
+                    continue
                 early = (before.lease_until - after.at) / SECOND
                 yield Violation("leases", f"it was taken back {early:.3f} s too early", run)
 
@@ -77,6 +80,15 @@ def _is_gone(evidence: Evidence, gone_at: Mapping[int, int], held: Change, at: i
         return True  # of a helper process, whose end the driver does not record
     moment = gone_at.get(pid)
     return moment is not None and moment <= at + SLACK
+
+
+def _is_given_back(evidence: Evidence, before: Change, after: Change) -> bool:
+    """Whether the worker itself gave the run back, because its event loop was stopped for good."""
+    stopped = {line.pid for line in evidence.lines_of("loop stopped")}
+    return (
+        bool(_LOOP_FAILED.search(after.reason))
+        and evidence.pids.get(before.worker or "") in stopped
+    )
 
 
 def _is_taken_back(evidence: Evidence, before: Change, after: Change) -> bool:

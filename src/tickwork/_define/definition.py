@@ -1,28 +1,28 @@
 """Jobs as a program declares them, and as the registry defines them once they are checked."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tickwork._define.arguments import (
+from tickwork._define.options import ERRORS, HOOKS, NO_OPTIONS, JobOptions
+from tickwork._domain.job import JobSpec, ScheduleSpec
+from tickwork._domain.limits.limits import Unique, limit_of_name
+from tickwork._domain.runs.retry import NoRetry
+from tickwork._domain.runs.run import NO_ARGS
+from tickwork._domain.schedules.timing import Timing
+from tickwork._handlers.arguments import (
     HOOK_FACTS,
     Parameters,
     check_filter,
     check_hook,
 )
-from tickwork._define.handlers import Handler
-from tickwork._define.middleware import MiddlewarePair
-from tickwork._define.options import ERRORS, HOOKS, NO_OPTIONS, JobOptions
-from tickwork._define.payloads import HandlerPayload
-from tickwork._define.secret_mask import SecretMask, mask_args
-from tickwork._domain.job import JobSpec, ScheduleSpec
-from tickwork._domain.limits import Unique
-from tickwork._domain.retry import NoRetry
-from tickwork._domain.run import NO_ARGS
-from tickwork._domain.schedules.timing import Timing
-from tickwork._kernel.codec import decode
+from tickwork._handlers.handlers import Handler
+from tickwork._handlers.middleware import MiddlewarePair
+from tickwork._handlers.payloads import HandlerPayload
+from tickwork._masks.secret_mask import SecretMask, find_secrets, mask_args
+from tickwork._payload.codec import decode
 from tickwork.errors import DefinitionError, InvalidOption, TickworkError, suggest
 
 NO_TIMING = Timing()
@@ -43,6 +43,7 @@ class Declaration:
     job: str = ""
     is_adhoc: bool = False
     is_remote: bool = False  # another program defines it
+    is_dispatched: bool = False  # a builder of it was dispatched: from then on it defines less
     module_spec: object = None  # differs after the handler's module was reloaded
 
     @property
@@ -91,6 +92,22 @@ class Definition:
     def parameters(self) -> Parameters:
         return self.handler.parameters
 
+    def with_stored_limits(self, names: Iterable[str], *, queue: str) -> "Definition":
+        """Add the stored limits that apply to runs of this job in this queue.
+
+        Their numbers of slots are in the database: a run has only their keys.
+        """
+        spec = self.spec
+        own = spec.slots_by_limit(queue=queue)
+        stored = (limit_of_name(name, job=spec.name, queue=queue) for name in names)
+        added = [
+            limit.hide(self.secrets)
+            for limit in stored
+            if limit is not None and limit.name(job=spec.name, queue=queue) not in own
+        ]
+        limits = (*spec.limits, *added)
+        return replace(self, spec=replace(spec, limits=limits)) if added else self
+
     def check_unique(self, unique: Unique) -> None:
         _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
 
@@ -98,12 +115,13 @@ class Definition:
         """Return the mask for texts of an attempt with these arguments."""
         offered = {**self.parameters.defaults, **args}
         secrets = {name: offered[name] for name in self.secrets & offered.keys()}
-        found = list(secrets.values())
+        values = list(secrets.values())
         with suppress(TickworkError):
-            found.append(decode(self.payload.encode(secrets)))  # the fields of objects
-        return SecretMask(found)
+            # As stored: the fields of objects have names, too.
+            values += find_secrets(decode(self.payload.encode({**args, **secrets})), self.secrets)
+        return SecretMask(values)
 
-    def decode_masked_args(self, args: str) -> dict[str, Any]:
+    def decode_masked_args(self, args: str) -> Any:
         return mask_args(decode(args), self.secrets)
 
 
@@ -118,9 +136,9 @@ def define(
     options = declaration.options
     _check_names(declaration.name, set(options.args), "sets the argument", handler.parameters)
     spec = options.spec(declaration.name, args=payload.encode(options.args))
-    given = sorted(ERRORS & options.explicit)
-    if given and isinstance(spec.retry, NoRetry):
-        option = given[-1]
+    error_options = sorted(ERRORS & options.explicit)
+    if error_options and isinstance(spec.retry, NoRetry):
+        option = error_options[-1]
         types = options.retry_errors.only or options.retry_errors.never
         raise InvalidOption(
             option,
@@ -163,7 +181,8 @@ def schedule_spec(
     def option(name: str) -> JobOptions:
         return own if name in explicit else definition.options
 
-    definition.parameters.check(definition.name, {**definition.defaults, **own.args})
+    arguments = {**definition.defaults, **own.args}
+    definition.parameters.check(definition.name, arguments, schedule=declaration.name)
     rule = declaration.timing.rule(key=declaration.name, tz=tz, anchor=anchor)
     return ScheduleSpec(
         name=declaration.name,

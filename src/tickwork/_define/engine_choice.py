@@ -43,7 +43,7 @@ def check_engine(name: str, known: Collection[str]) -> None:
 
 
 def add_engines(
-    own: Mapping[str, EngineRegistration], given: Mapping[str, Any] | None
+    own: Mapping[str, EngineRegistration], options_by_engine: Mapping[str, Any] | None
 ) -> dict[str, EngineRegistration]:
     """Add the engines of a program, as factories or registrations, to those of tickwork.
 
@@ -51,7 +51,7 @@ def add_engines(
         InvalidOption: A name is taken or no name, or a value is not a factory.
     """
     engines = dict(own)
-    for name, value in (given or {}).items():
+    for name, value in (options_by_engine or {}).items():
         check_name("engines", name)
         if name in own or name == AUTO:
             raise InvalidOption("engines", name, "must not have the name of an engine of tickwork")
@@ -70,10 +70,10 @@ def add_engines(
     return engines
 
 
-def load_function(given: str | Callable[..., Any]) -> Callable[..., Any]:
+def load_function(target: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return a function, which may be given as "module:name"."""
-    if not isinstance(given, str):
-        return given
-    module, _, name = given.partition(":")
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function

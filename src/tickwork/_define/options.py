@@ -1,9 +1,10 @@
-"""The options of a job, declared once.
+"""The options of a job: their values, and the methods that set them.
 
-``JobOptions`` holds their values. The methods of ``JobOptionMethods`` set them: the builder
-inherits these methods, and the decorator and configuration files call them by name
-(:func:`options_by_name`). ``JobKeywords`` lists the same names for type checkers, and a test
-compares both. An option that is plain data has its field in ``JobPolicies``.
+``option_table`` lists the options. ``JobOptions`` holds their values. The methods of
+``JobOptionMethods`` set them: the builder inherits these methods, and the decorator and
+configuration files call them by name (:func:`options_by_name`). ``JobKeywords`` lists the same
+names for type checkers. A test compares both with the table. An option that is plain data has its
+field in ``JobPolicies``.
 """
 
 from abc import ABC, abstractmethod
@@ -11,17 +12,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
+from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, Final, Never, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Never, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 from tickwork._define.engine_choice import AUTO
-from tickwork._domain.job import JobPolicies, JobSpec, Misfire, Overlap
-from tickwork._domain.lease import Lease
-from tickwork._domain.limits import Limit, Unique
+from tickwork._define.option_table import (
+    OPTIONS,
+    Kind,
+    Scope,
+    as_choice,
+    as_integer,
+    as_length,
+    names_of,
+)
+from tickwork._domain.job import (
+    JobPolicies,
+    JobSpec,
+    Misfire,
+    Overlap,
+    check_priority,
+    check_tags,
+)
+from tickwork._domain.limits.limits import Limit, Unique
+from tickwork._domain.limits.rates import as_window
 from tickwork._domain.names import check_name
-from tickwork._domain.rates import as_window
-from tickwork._domain.retention import Keep
-from tickwork._domain.retry import (
+from tickwork._domain.runs.lease import Lease
+from tickwork._domain.runs.retention import Keep
+from tickwork._domain.runs.retry import (
     ANY_ERROR,
     Delays,
     Exponential,
@@ -31,11 +49,16 @@ from tickwork._domain.retry import (
     RetryErrors,
     RetryPolicy,
 )
-from tickwork._kernel.durations import as_duration
-from tickwork._kernel.plurals import count_of
-from tickwork.errors import InvalidOption, UnknownOption, suggest
+from tickwork._kernel.plain_text import count_of
+from tickwork.errors import (
+    DefinitionError,
+    InvalidOption,
+    UnknownOption,
+)
 
-Length: TypeAlias = timedelta | float | str
+_C = TypeVar("_C", bound=type)
+
+Duration: TypeAlias = timedelta | float | str
 """A length of time: a timedelta, seconds, or a string such as ``"5m"``."""
 
 Hook: TypeAlias = Callable[..., Any]
@@ -93,24 +116,24 @@ class DefaultKeywords(TypedDict, total=False):
 
     attempts: int
     crashes: int
-    delays: Sequence[Length]
+    delays: Sequence[Duration]
     dont_retry_on: _Errors
     engine: str
-    expect_within: Length | _ArgumentsByName
-    expires: Length
-    history: Length | None
-    jitter: Length
+    expect_within: Duration | _ArgumentsByName
+    expires: Duration
+    history: Duration | None
+    jitter: Duration
     keep: Keep | str
-    lease: Length
+    lease: Duration
     misfire: Misfire | str | _ArgumentsByName
     overlap: Overlap | str
     priority: int
     queue: str
-    results: Length | None
+    results: Duration | None
     retries: _ArgumentsByName
     retry_on: _Errors
     tags: _Strings
-    timeout: Length
+    timeout: Duration
 
 
 class JobKeywords(DefaultKeywords, total=False):
@@ -133,6 +156,27 @@ class JobKeywords(DefaultKeywords, total=False):
     when: _Hooks
 
 
+def _name_job_in_errors(methods: _C) -> _C:
+    """Let the errors of each option name the job and the place, where these are known."""
+    for name, method in list(vars(methods).items()):
+        if not name.startswith("_"):
+            setattr(methods, name, _naming_job(method))
+    return methods
+
+
+def _naming_job(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def set_option(self: "ScheduleOptionMethods", /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except DefinitionError as error:
+            self._name_job(error)
+            raise
+
+    return set_option
+
+
+@_name_job_in_errors
 class ScheduleOptionMethods(ABC):
     """Options that may differ between two schedules of one job."""
 
@@ -145,6 +189,10 @@ class ScheduleOptionMethods(ABC):
 
     @abstractmethod
     def _with_options(self, options: JobOptions) -> Self: ...
+
+    @abstractmethod
+    def _name_job(self, error: DefinitionError) -> None:
+        """Add to an error which job it is about, if that is known."""
 
     def _set(self, option: str, **changes: Any) -> Self:
         options = self._options
@@ -160,29 +208,29 @@ class ScheduleOptionMethods(ABC):
 
     def priority(self, priority: int) -> Self:
         """Set the priority: lower numbers run first. Equal ones run by due time, then by age."""
-        return self._set("priority", priority=_check_integer("priority", priority))
+        return self._set("priority", priority=check_priority(priority))
 
     def overlap(self, policy: Overlap | str) -> Self:
         """Choose what happens when it is due again before its last run has finished."""
-        return self._set("overlap", overlap=_as_choice("overlap", policy, Overlap))
+        return self._set("overlap", overlap=as_choice("overlap", policy, Overlap))
 
-    def misfire(self, policy: Misfire | str, *, grace: Length | None = None) -> Self:
+    def misfire(self, policy: Misfire | str, *, grace: Duration | None = None) -> Self:
         """Choose what happens to firings that are late by more than ``grace`` (60 seconds)."""
-        chosen = _as_choice("misfire", policy, Misfire)
-        length = self._options.grace if grace is None else as_duration(grace)
+        chosen = as_choice("misfire", policy, Misfire)
+        length = self._options.grace if grace is None else as_length("grace", grace)
         return self._set("misfire", misfire=chosen, grace=length)
 
-    def jitter(self, length: Length) -> Self:
+    def jitter(self, length: Duration) -> Self:
         """Delay each run by up to this long, so that schedules do not all start together."""
-        return self._set("jitter", jitter=as_duration(length))
+        return self._set("jitter", jitter=as_length("jitter", length))
 
-    def expires(self, after: Length) -> Self:
+    def expires(self, after: Duration) -> Self:
         """Skip a run that could not start within this time after it was due."""
-        return self._set("expires", expires=as_duration(after))
+        return self._set("expires", expires=as_length("expires", after))
 
     def expect_within(
         self,
-        length: Length | None = None,
+        length: Duration | None = None,
         *,
         seconds: float = 0,
         minutes: float = 0,
@@ -197,9 +245,8 @@ class ScheduleOptionMethods(ABC):
                 "must be one length",
                 fix="Write expect_within(minutes=30).",
             )
-        return self._set(
-            "expect_within", expect_within=added if length is None else as_duration(length)
-        )
+        within = as_length("expect_within", added if length is None else length)
+        return self._set("expect_within", expect_within=within)
 
     def on_missed(self, hook: Hook) -> Self:
         """Call ``hook(event)`` when a firing did not complete within ``expect_within``.
@@ -207,15 +254,16 @@ class ScheduleOptionMethods(ABC):
         The process that watches calls it: a worker of the program, or ``tickwork watch``.
         """
         if not callable(hook):
-            raise InvalidOption("on_missed", hook, "must be callable")
+            raise InvalidOption("on_missed", type(hook), "must be callable")
         return self._set("on_missed", missed=(*self._options.missed, hook))
 
     def tags(self, *tags: str) -> Self:
         """Add tags, to find its runs by."""
         before = self._options.tags if "tags" in self._options.explicit else ()
-        return self._set("tags", tags=(*before, *tags))
+        return self._set("tags", tags=check_tags((*before, *tags)))
 
 
+@_name_job_in_errors
 class JobOptionMethods(ScheduleOptionMethods):
     """All options of a job."""
 
@@ -234,14 +282,13 @@ class JobOptionMethods(ScheduleOptionMethods):
                 if limit.per != parts or limit.window is not None
             )
             return self._set("concurrency", limits=kept)
-        limit = Limit(_check_integer("concurrency", slots), parts)
-        return self._set("concurrency", limits=(*self._options.limits, limit))
+        return self._add_limit("concurrency", Limit(as_integer("concurrency", slots), parts))
 
     def rate(
         self,
         count: int | str,
         *,
-        per: Length | None = None,
+        per: Duration | None = None,
         by: str | Iterable[str] = "job",
     ) -> Self:
         """Limit how many start per unit of time, across all workers: ``rate(100, per="minute")``.
@@ -254,16 +301,22 @@ class JobOptionMethods(ScheduleOptionMethods):
             count, per = _parse_rate(count, per)
         if per is None:
             raise InvalidOption("per", per, "must be given", fix='Write rate(100, per="minute").')
-        limit = Limit(_check_integer("rate", count), _as_names("by", by), as_window(per))
-        return self._set("rate", limits=(*self._options.limits, limit))
+        limit = Limit(as_integer("rate", count), _as_names("by", by), as_window(per))
+        return self._add_limit("rate", limit)
 
-    def lease(self, length: Length) -> Self:
+    def _add_limit(self, option: str, limit: Limit) -> Self:
+        before = self._options.limits
+        if any((limit.per, limit.window) == (each.per, each.window) for each in before):
+            raise InvalidOption(option, "+".join(limit.per), "must name each limit once")
+        return self._set(option, limits=(*before, limit))
+
+    def lease(self, length: Duration) -> Self:
         """Set how long a claim lasts without a heartbeat of its worker."""
-        return self._set("lease", lease=Lease(as_duration(length)))
+        return self._set("lease", lease=Lease(as_length("lease", length)))
 
-    def timeout(self, length: Length) -> Self:
+    def timeout(self, length: Duration) -> Self:
         """Set how long one attempt may take. An attempt that takes longer fails."""
-        return self._set("timeout", timeout=as_duration(length))
+        return self._set("timeout", timeout=as_length("timeout", length))
 
     def attempts(self, count: int) -> Self:
         """Set the number of attempts, the first one included. The default is one.
@@ -272,7 +325,7 @@ class JobOptionMethods(ScheduleOptionMethods):
         ``delays`` is set.
         """
         self._check_one_formula("attempts")
-        policy, count = self._options.retry, _check_integer("attempts", count)
+        policy, count = self._options.retry, as_integer("attempts", count)
         if isinstance(policy, NoRetry):
             return self._set("attempts", retry=Exponential(attempts_max=count))
         return self._set("attempts", retry=replace(policy, attempts_max=count))
@@ -281,10 +334,10 @@ class JobOptionMethods(ScheduleOptionMethods):
         self,
         *bare: Never,
         max: int | None = None,  # noqa: A002  # the public name
-        base: Length = 1,
-        cap: Length = 60,
+        base: Duration = 1,
+        cap: Duration = 60,
         jitter: Jitter | str | None = "full",
-        delay: Length | None = None,
+        delay: Duration | None = None,
     ) -> Self:
         """Retry after a failure, by a formula. ``max`` counts all attempts, the first included.
 
@@ -297,19 +350,19 @@ class JobOptionMethods(ScheduleOptionMethods):
             raise InvalidOption("retries", max, "must include 'max'", fix="Write retries(max=3).")
         self._check_one_formula("retries")
         policy: RetryPolicy
-        _check_integer("max", max)
+        as_integer("max", max)
         if delay is not None:
-            policy = Fixed(attempts_max=max, delay=as_duration(delay))
+            policy = Fixed(attempts_max=max, delay=as_length("delay", delay))
         else:
             policy = Exponential(
                 attempts_max=max,
-                base=as_duration(base),
-                cap=as_duration(cap),
-                jitter=_as_choice("jitter", jitter or "none", Jitter),
+                base=as_length("base", base),
+                cap=as_length("cap", cap),
+                jitter=as_choice("jitter", jitter or "none", Jitter),
             )
         return self._set("retries", retry=policy)
 
-    def delays(self, lengths: Sequence[Length]) -> Self:
+    def delays(self, lengths: Sequence[Duration]) -> Self:
         """Set the delay after each failed attempt: ``delays(["10s", "1m", "10m"])``.
 
         The number of attempts is one more, unless ``attempts`` is set; the last delay repeats.
@@ -321,15 +374,17 @@ class JobOptionMethods(ScheduleOptionMethods):
             )
         is_counted = "attempts" in self._options.explicit
         count = self._options.retry.attempts_max if is_counted else len(lengths) + 1
-        made = Delays(attempts_max=count, delays=tuple(as_duration(each) for each in lengths))
+        made = Delays(
+            attempts_max=count, delays=tuple(as_length("delays", each) for each in lengths)
+        )
         return self._set("delays", retry=made)
 
     def _check_one_formula(self, option: str) -> None:
-        given = {option} | ({"attempts", "delays", "retries"} & self._options.explicit)
-        if "retries" in given and len(given) > 1:
+        formulas = {option} | ({"attempts", "delays", "retries"} & self._options.explicit)
+        if "retries" in formulas and len(formulas) > 1:
             raise InvalidOption(
-                min(given),
-                sorted(given),
+                min(formulas),
+                sorted(formulas),
                 "must not be combined with retries",
                 fix="Use attempts with delays, or retries(max=...) alone.",
             )
@@ -339,39 +394,39 @@ class JobOptionMethods(ScheduleOptionMethods):
 
         ``RetryLater``, ``Discard`` and ``JobResult.failure`` decide for themselves.
         """
-        found = self._options.retry_errors
-        before = found.only if "retry_on" in self._options.explicit else ()
+        retry_errors = self._options.retry_errors
+        before = retry_errors.only if "retry_on" in self._options.explicit else ()
         only = (*before, *_check_errors("retry_on", errors))
-        return self._set("retry_on", retry_errors=replace(found, only=only))
+        return self._set("retry_on", retry_errors=replace(retry_errors, only=only))
 
     def dont_retry_on(self, *errors: type[BaseException]) -> Self:
         """Do not retry after exceptions of these types, even if ``retry_on`` names them."""
-        found = self._options.retry_errors
-        before = found.never if "dont_retry_on" in self._options.explicit else ()
+        retry_errors = self._options.retry_errors
+        before = retry_errors.never if "dont_retry_on" in self._options.explicit else ()
         never = (*before, *_check_errors("dont_retry_on", errors))
-        return self._set("dont_retry_on", retry_errors=replace(found, never=never))
+        return self._set("dont_retry_on", retry_errors=replace(retry_errors, never=never))
 
-    def history(self, length: Length | None) -> Self:
+    def history(self, length: Duration | None) -> Self:
         """Set how long finished runs are kept: 30 days unless set, ``"forever"`` for no limit.
 
         Workers delete older ones, with their attempts and logs.
         """
-        return self._set_retention("history", history=_as_retention(length))
+        return self._set_retention("history", history=_as_retention("history", length))
 
-    def results(self, length: Length | None) -> Self:
+    def results(self, length: Duration | None) -> Self:
         """Set how long results are kept, if that is shorter than the history."""
-        return self._set_retention("results", results=_as_retention(length))
+        return self._set_retention("results", results=_as_retention("results", length))
 
     def keep(self, what: Keep | str) -> Self:
         """``"failures"`` keeps failed runs for longer than the history, until you prune them."""
-        return self._set_retention("keep", keep=_as_choice("keep", what, Keep))
+        return self._set_retention("keep", keep=as_choice("keep", what, Keep))
 
     def _set_retention(self, option: str, **changes: Any) -> Self:
         return self._set(option, retention=replace(self._options.retention, **changes))
 
     def crashes(self, max: int) -> Self:  # noqa: A002  # as retries
         """Set how many times a run may crash its worker before it becomes ``failed_permanent``."""
-        return self._set("crashes", crashes_max=_check_integer("crashes", max))
+        return self._set("crashes", crashes_max=as_integer("crashes", max))
 
     def engine(self, name: str) -> Self:
         """Choose where attempts run: ``"process"`` runs each in a process of its own.
@@ -388,7 +443,7 @@ class JobOptionMethods(ScheduleOptionMethods):
         key: str | None = None,
         *,
         by: str | Iterable[str] = (),
-        within: Length | None = None,
+        within: Duration | None = None,
     ) -> Self:
         """Allow one unfinished run per key: the one given, some arguments, or all of them.
 
@@ -399,12 +454,14 @@ class JobOptionMethods(ScheduleOptionMethods):
         unique = Unique(
             key=key,
             by=_as_names("by", by),
-            within=None if within is None else as_duration(within),
+            within=None if within is None else as_length("within", within),
         )
         return self._set("unique", unique=unique)
 
     def aliases(self, *names: str) -> Self:
         """Add former names of the job: stored runs that have them still find it."""
+        for name in names:
+            check_name("aliases", name, forbidden="=")
         return self._set("aliases", aliases=(*self._options.aliases, *names))
 
     def when(self, check: Hook) -> Self:
@@ -439,7 +496,7 @@ class JobOptionMethods(ScheduleOptionMethods):
 
     def _add_hook(self, option: str, hook: object) -> Self:
         if not callable(hook):
-            raise InvalidOption(option, hook, "must be callable")
+            raise InvalidOption(option, type(hook), "must be callable")
         name = HOOKS[option]
         return self._set(option, **{name: (*getattr(self._options, name), hook)})
 
@@ -457,21 +514,23 @@ class OptionCollector(JobOptionMethods):
     def _with_options(self, options: JobOptions) -> Self:
         return type(self)(options)
 
+    def _name_job(self, error: DefinitionError) -> None:
+        """The caller knows the job."""
 
-SCHEDULE_OPTIONS: Final = frozenset(
-    name for name in vars(ScheduleOptionMethods) if not name.startswith("_")
-)
-JOB_OPTIONS: Final = SCHEDULE_OPTIONS | {
-    name for name in vars(JobOptionMethods) if not name.startswith("_")
-}
+
+SCHEDULE_OPTIONS: Final = frozenset(names_of(Scope.CODE_SCHEDULE))
+JOB_OPTIONS: Final = frozenset(names_of(Scope.JOB))
+DEFAULT_OPTIONS: Final = frozenset(names_of(Scope.APPLICATION))
 
 # Options that take any number of values, and options that may be set several times.
-_STRINGS: Final = frozenset({"tags", "aliases"})
-ERRORS: Final = frozenset({"retry_on", "dont_retry_on"})
-_REPEATED: Final = frozenset({"concurrency", "rate", "on_missed", *HOOKS})
+_STRINGS: Final = frozenset(each.name for each in OPTIONS if each.kind is Kind.NAMES)
+ERRORS: Final = frozenset(each.name for each in OPTIONS if each.kind is Kind.ERRORS)
+_REPEATED: Final = frozenset(
+    {"concurrency", "rate", *(each.name for each in OPTIONS if each.kind is Kind.FUNCTIONS)}
+)
 
 
-def options_by_name(given: Mapping[str, Any], defaults: JobOptions = NO_OPTIONS) -> JobOptions:
+def options_by_name(values: Mapping[str, Any], defaults: JobOptions = NO_OPTIONS) -> JobOptions:
     """Set options by calling the builder's methods of these names.
 
     A mapping holds the arguments of a method (``retries={"max": 5, "base": 2}``), a list those
@@ -481,7 +540,7 @@ def options_by_name(given: Mapping[str, Any], defaults: JobOptions = NO_OPTIONS)
         InvalidOption: An option does not exist, or its value is invalid.
     """
     collector = OptionCollector(defaults)
-    for name, value in given.items():
+    for name, value in values.items():
         collector = _set_option(collector, name, value)
     return collector.options
 
@@ -500,31 +559,29 @@ class JobDefaults:
         InvalidOption: An option does not exist, cannot be a default, or has an invalid value.
     """
 
-    __slots__ = ("given", "options")
+    __slots__ = ("options", "values_set")
 
-    def __init__(self, **given: Unpack[DefaultKeywords]) -> None:
-        for name in given:
+    def __init__(self, **options: Unpack[DefaultKeywords]) -> None:
+        for name in options:
             if name in JOB_OPTIONS and name not in DEFAULT_OPTIONS:
                 raise InvalidOption(
                     "defaults", name, "must not set this option", fix="Set it on each job."
                 )
             if name not in DEFAULT_OPTIONS:
                 raise UnknownOption("JobDefaults", name, known=DEFAULT_OPTIONS)
-        self.given: Mapping[str, Any] = dict(given)
+        self.values_set: Mapping[str, Any] = dict(options)
         # A job that gets these options has not set them itself.
-        self.options: JobOptions = replace(options_by_name(given), explicit=frozenset())
+        self.options: JobOptions = replace(options_by_name(options), explicit=frozenset())
         self.options.spec("defaults", args="{}")
 
     def __repr__(self) -> str:
-        return f"JobDefaults({', '.join(f'{name}={self.given[name]!r}' for name in self.given)})"
+        shown = (f"{name}={value!r}" for name, value in self.values_set.items())
+        return f"JobDefaults({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobDefaults) and self.options == other.options
 
     __hash__ = None  # type: ignore[assignment]
-
-
-DEFAULT_OPTIONS: Final = frozenset(DefaultKeywords.__annotations__)
 
 
 def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionCollector:
@@ -534,10 +591,10 @@ def _set_option(collector: OptionCollector, name: str, value: Any) -> OptionColl
     if name == "args" and not isinstance(value, Mapping):
         raise InvalidOption(name, value, "must map names to values")
     if name in _STRINGS:
-        given = (value,) if isinstance(value, str) else value
-        if not isinstance(given, list | tuple | set | frozenset):
+        values = (value,) if isinstance(value, str) else value
+        if not isinstance(values, list | tuple | set | frozenset):
             raise InvalidOption(name, value, "must be a string or a list of strings")
-        return method(*given)
+        return method(*values)
     if name in ERRORS:
         return method(*(value if isinstance(value, list | tuple) else (value,)))
     if name == "retries" and not isinstance(value, Mapping):
@@ -561,29 +618,25 @@ def parameters_of_option(option: str) -> tuple[str, ...]:
 
 def _named_parameters(method: Callable[..., object]) -> dict[str, Parameter]:
     any_number = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
-    found = signature(method).parameters
-    return {name: each for name, each in found.items() if each.kind not in any_number}
+    parameters = signature(method).parameters
+    return {name: each for name, each in parameters.items() if each.kind not in any_number}
 
 
-def _check_arguments(method: Callable[..., object], name: str, given: Mapping[str, Any]) -> None:
+def _check_arguments(
+    method: Callable[..., object], name: str, arguments: Mapping[str, Any]
+) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in signature(method).parameters.values()):
         return
     parameters = _named_parameters(method)
-    for unknown in given.keys() - parameters.keys():
+    for unknown in arguments.keys() - parameters.keys():
         raise UnknownOption(name, unknown, known=parameters)
     for parameter in parameters.values():
-        if parameter.default is parameter.empty and parameter.name not in given:
-            raise InvalidOption(name, given, f"must include {parameter.name!r}")
+        if parameter.default is parameter.empty and parameter.name not in arguments:
+            raise InvalidOption(name, arguments, f"must include {parameter.name!r}")
 
 
-def _check_integer(option: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidOption(option, value, "must be an integer")
-    return value
-
-
-def _as_retention(length: Any) -> timedelta | None:
-    return None if length is None or length == FOREVER else as_duration(length)
+def _as_retention(option: str, length: Any) -> timedelta | None:
+    return None if length is None or length == FOREVER else as_length(option, length)
 
 
 def _bare_retries(value: object) -> InvalidOption:
@@ -606,7 +659,7 @@ def _check_errors(option: str, errors: tuple[Any, ...]) -> tuple[type[BaseExcept
     return errors
 
 
-def _parse_rate(text: str, per: Length | None) -> tuple[int, str]:
+def _parse_rate(text: str, per: Duration | None) -> tuple[int, str]:
     count, slash, within = text.partition("/")
     if per is not None or not slash or not count.strip().isdecimal():
         raise InvalidOption(
@@ -621,16 +674,7 @@ def _check_key(key: object) -> None:
 
 
 def _as_names(option: str, value: Any) -> tuple[str, ...]:
-    given = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-    if not all(isinstance(each, str) for each in given):
+    names = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(each, str) for each in names):
         raise InvalidOption(option, value, "must be a name or a list of names")
-    return given
-
-
-def _as_choice(option: str, value: Any, kind: Any) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        known = [member.value for member in kind]
-        rule = f"must be one of {', '.join(known)}"
-        raise InvalidOption(option, value, rule, fix=suggest(value, known)) from None
+    return names

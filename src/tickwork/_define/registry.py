@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import getattr_static, ismethod
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 from tickwork._define.definition import Declaration, Definition, define
 from tickwork._define.engine_choice import check_engine
-from tickwork._define.handlers import (
+from tickwork._define.options import NO_OPTIONS, JobOptions
+from tickwork._handlers.handlers import (
     Handler,
     check_function,
     handler_for_types,
@@ -20,12 +21,22 @@ from tickwork._define.handlers import (
     path_of,
     place_of_caller,
 )
-from tickwork._define.middleware import Middleware, MiddlewarePair, check_middleware
-from tickwork._define.options import NO_OPTIONS, JobOptions
-from tickwork._define.payload_types import Codec
-from tickwork._define.payloads import HandlerPayload
-from tickwork._kernel.codec import SIZE_MAX
-from tickwork.errors import DefinitionError, DuplicateDefinition, HandlerNotAllowed, JobNotFound
+from tickwork._handlers.middleware import Middleware, MiddlewarePair, check_middleware
+from tickwork._handlers.payloads import HandlerPayload, encode_data
+from tickwork._kernel.loggers import get_logger
+from tickwork._payload.codec import SIZE_MAX
+from tickwork._payload.payload_types import Codec
+from tickwork.errors import (
+    DefinitionError,
+    DuplicateDefinition,
+    HandlerNotAllowed,
+    InvalidOption,
+    JobNotFound,
+    ScheduleNameTaken,
+    suggest,
+)
+
+_log: Final = get_logger("tickwork.queues")
 
 
 class Registry:
@@ -43,6 +54,7 @@ class Registry:
         redact: Iterable[str] = (),
         engines: Collection[str] | None = None,
         defaults: JobOptions = NO_OPTIONS,
+        queues: Iterable[str] = (),
     ) -> None:
         self.handler_paths: tuple[str, ...] = tuple(handler_paths)
         self.codec: Codec = Codec(size_max=size_max, on_change=self._forget_built)
@@ -61,6 +73,8 @@ class Registry:
         self._imported: dict[str, object] = {}  # by path
         self._is_stale = True
         self._middleware: tuple[MiddlewarePair, ...] = ()
+        self.queues: frozenset[str] = frozenset(queues)
+        self._unknown_queues: set[str] = set()
 
     # ------------------------------------------------------------ adding
 
@@ -169,6 +183,14 @@ class Registry:
         known = self.definitions().get(name) or self._resolved.get(name)
         return self._resolve(name) if known is None else known
 
+    def encode_data(self, data: Any) -> str:
+        """Encode the data of an event.
+
+        Raises:
+            PayloadError: It cannot be stored.
+        """
+        return encode_data(self.codec, data, size_max=self._size_max)
+
     def find(self, name: str) -> Definition | None:
         """Return a job; None if this process does not know it, for whatever reason."""
         try:
@@ -184,6 +206,20 @@ class Registry:
             if not _is_same_target(other, declaration) or not other.is_like(declaration):
                 return _duplicate(other, declaration)
         return None
+
+    def check_queue(self, queue: str) -> None:
+        """Log a warning if the application declares its queues, and this is none of them."""
+        if not self.queues or queue in self.queues or queue in self._unknown_queues:
+            return
+        self._unknown_queues.add(queue)  # one warning for each
+        known = sorted(self.queues)
+        hint = suggest(queue, known) or "Add it to queues=[...] of the application."
+        _log.warning(
+            "The queue %r is not one of the application's queues: %s. %s",
+            queue,
+            ", ".join(known),
+            hint,
+        )
 
     def job_names(self) -> list[str]:
         """Return the names and aliases of all declared jobs. It imports nothing."""
@@ -260,11 +296,14 @@ class Registry:
 
         In a trial, an annotation that cannot be resolved yet is no reason for a warning.
         """
-        target = declaration.target
+        target, path = declaration.target, ""
         if isinstance(target, str):
             path = target
             target = self._imported[path] if path in self._imported else import_handler(path)
-        handler = self.handler_for(declaration.name) if target is None else handler_of(target)
+        if target is None:
+            handler = self.handler_for(declaration.name)
+        else:
+            handler = handler_of(target, path=path)
         if handler is None:
             raise DefinitionError(
                 f"The job {declaration.name!r} has no handler.",
@@ -272,19 +311,30 @@ class Registry:
                 fix=f"Pass one to schedule() at {declaration.place}, or register one with "
                 "app.handler(...).",
             )
-        if self._engines is not None:
-            check_engine(declaration.options.engine, self._engines)
+        self.check_engine(declaration.options.engine)
         return self._define(declaration, handler, is_trial=is_trial)
 
+    def check_engine(self, name: str) -> None:
+        """Raise an error if the application has no such engine."""
+        if self._engines is not None:
+            check_engine(name, self._engines)
+
+    def _define_named(self, declaration: Declaration) -> Definition:
+        try:
+            return self.define(declaration)
+        except InvalidOption as error:  # options that do not fit together
+            error.name_job(declaration.name, declaration.place)
+            raise
+
     def handler_for(self, job_type: str) -> Handler | None:
-        found = [instance for instance in self._handlers if instance.supports(job_type)]
-        if len(found) > 1:
-            names = " and ".join(path_of(type(instance)) for instance in found[:2])
+        instances = [instance for instance in self._handlers if instance.supports(job_type)]
+        if len(instances) > 1:
+            names = " and ".join(path_of(type(instance)) for instance in instances[:2])
             raise DefinitionError(
                 f"Two handlers support the job type {job_type!r}: {names}.",
                 fix="Return True from supports() in only one of them.",
             )
-        return handler_for_types(found[0]) if found else None
+        return handler_for_types(instances[0]) if instances else None
 
     @contextmanager
     def _all_or_none(self, declarations: Iterable[Declaration]) -> Iterator[None]:
@@ -337,11 +387,13 @@ class Registry:
         for declaration, *others in self._declarations.values():
             for other in others:
                 _check_like(declaration, other)
+            if not declaration.job or "queue" in declaration.options.explicit:
+                self.check_queue(declaration.options.queue)
             if declaration.job:
                 continue
             definition = self._built.get(declaration)
             if definition is None or definition.options is not declaration.options:
-                definition = self.define(declaration)
+                definition = self._define_named(declaration)
             built[declaration] = definition
             for name in (definition.name, *definition.options.aliases):
                 by_name[name] = definition
@@ -391,7 +443,7 @@ class Registry:
                 target = import_row_handler(
                     name,
                     self.handler_paths,
-                    is_job=lambda found: self.job_of(found) is not None,
+                    is_job=lambda candidate: self.job_of(candidate) is not None,
                 )
             except HandlerNotAllowed as refused:
                 not_found = JobNotFound(name, known=self.definitions())
@@ -401,7 +453,7 @@ class Registry:
             job = self.job_of(target)
             if job is not None:
                 return self.definitions()[job]
-            handler = handler_of(target)
+            handler = handler_of(target, path=name)
         declaration = Declaration(name=name, target=None, place=handler.path, options=self.defaults)
         definition = self._define(declaration, handler)
         self._resolved[name] = definition
@@ -456,6 +508,9 @@ def _path(declaration: Declaration) -> str:
 
 
 def _duplicate(first: Declaration, second: Declaration) -> DuplicateDefinition:
+    if bool(first.job) != bool(second.job):
+        job, schedule = (second, first) if first.job else (first, second)
+        return ScheduleNameTaken("schedule", first.name, first=job.place, second=schedule.place)
     kind = "job" if not first.job else "schedule"
     return DuplicateDefinition(kind, first.name, first=first.place, second=second.place)
 

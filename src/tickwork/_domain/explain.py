@@ -4,20 +4,30 @@ The caller reads the facts from the database, so every process gives the same ex
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from tickwork._domain.handover import state_of
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Overlap, ScheduleRow
-from tickwork._domain.rates import Turn, describe_rate, window_of
-from tickwork._domain.run import Run
-from tickwork._domain.status import Phase, RunStatus
-from tickwork._domain.tick import MISSED, NOT_UNIQUE, STILL_RUNNING, STILL_WAITING
-from tickwork._domain.transitions import EXPIRED
-from tickwork._kernel.plurals import count_of
+from tickwork._domain.limits.rates import Turn, describe_rate, window_of
+from tickwork._domain.runs.handover import state_of
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.steps import Step, StepKind
+from tickwork._domain.runs.transitions import EXPIRED
+from tickwork._domain.tick import (
+    MISSED,
+    NOT_UNIQUE,
+    PAUSED,
+    REPLACED,
+    RULE_CHANGED,
+    STILL_RUNNING,
+    STILL_WAITING,
+)
+from tickwork._kernel.plain_text import count_of
+from tickwork._program import name_commands
 
 
 class Why(StrEnum):
@@ -32,6 +42,7 @@ class Why(StrEnum):
     OVERLAPPED = "overlapped"  # the run before it had not finished
     NOT_UNIQUE = "not_unique"
     MISSED = "missed"  # no worker fired it in time
+    RULE_CHANGED = "rule_changed"  # before it fired
     # The run is claimed.
     SUBMITTED = "submitted"  # to a remote engine, none of whose processes has accepted it
     RUNNING = "running"
@@ -46,6 +57,8 @@ class Why(StrEnum):
     RETRYING = "retrying"
     POSTPONED = "postponed"  # `when` rejected it for now
     SNOOZED = "snoozed"
+    SLEEPING = "sleeping"  # the handler called ctx.sleep
+    WAITS_FOR_EVENT = "waits_for_event"  # the handler called ctx.wait_for
     DELAYED = "delayed"
     NOT_DUE = "not_due"
     # A limit is reached.
@@ -68,16 +81,20 @@ class Why(StrEnum):
     NO_RUNS = "no_runs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cause:
     """One reason: a code for programs, a sentence, what to do, and the values in it."""
 
     why: Why
     text: str
     fix: str = ""
+    _: KW_ONLY
     until: datetime | None = None
     runs: tuple[RunId, ...] = ()  # the runs that it waits for
     worker: WorkerId | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fix", name_commands(self.fix))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +160,8 @@ class RunFacts:
     full: Sequence[LimitFact] = ()
     turn: Turn | None = None  # its place under a rate limit
     ahead: int = 0  # ready runs that come before it
+    ahead_max: int | None = None  # how many are counted at most
+    wait: Step | None = None  # the step for which it waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +194,8 @@ def explain_run(facts: RunFacts) -> list[Cause]:
         causes.insert(
             0,
             Cause(
-                why=Why.EXPIRED,
-                text="It did not start before its expiry: the next worker that claims it skips it.",
+                Why.EXPIRED,
+                "It did not start before its expiry: the next worker that claims it skips it.",
                 until=run.expires_at,
             ),
         )
@@ -187,23 +206,23 @@ def _explain_finished(run: Run) -> Cause:
     assert run.ended_at is not None, run
     match run.status:
         case RunStatus.COMPLETED:
-            return Cause(why=Why.COMPLETED, text="The run has completed.", until=run.ended_at)
+            return Cause(Why.COMPLETED, "The run has completed.", until=run.ended_at)
         case RunStatus.CANCELED:
             reason = f": {run.reason}" if run.reason else "."
             return Cause(
-                why=Why.CANCELED,
-                text=f"The run was canceled{reason}",
-                fix=f"tickwork retry {run.id}",
+                Why.CANCELED,
+                f"The run was canceled{reason}",
+                f"tickwork retry {run.id}",
                 until=run.ended_at,
             )
         case RunStatus.SKIPPED:
             return _explain_skip(run)
         case _:
             return Cause(
-                why=Why.FAILED_PERMANENT,
-                text=f"Attempt {run.attempt} of {run.attempts_max} {_ending(run)}: "
+                Why.FAILED_PERMANENT,
+                f"Attempt {run.attempt} of {run.attempts_max} {_ending(run)}: "
                 f"{_first_line(run.reason)}",
-                fix=f"tickwork retry {run.id}",
+                f"tickwork retry {run.id}",
                 until=run.ended_at,
             )
 
@@ -218,8 +237,14 @@ _SKIPS: Final = {
     EXPIRED: (Why.EXPIRED, "The run was skipped: it did not start before its expiry."),
     STILL_RUNNING: (Why.OVERLAPPED, "The run was skipped: the previous run had not finished."),
     STILL_WAITING: (Why.OVERLAPPED, "The run was skipped: another run was waiting already."),
+    REPLACED: (Why.OVERLAPPED, "The firing was skipped: a later one replaced it."),
     NOT_UNIQUE: (Why.NOT_UNIQUE, "The run was skipped: another run had the same unique key."),
     MISSED: (Why.MISSED, "The firing was missed: no worker was running at that time."),
+    PAUSED: (Why.PAUSED_SCHEDULE, "The firing was skipped: the schedule was paused."),
+    RULE_CHANGED: (
+        Why.RULE_CHANGED,
+        "The firing was skipped: its schedule got another rule first.",
+    ),
 }
 
 
@@ -229,7 +254,7 @@ def _explain_skip(run: Run) -> Cause:
         why, text = Why.FILTERED, f"A filter skipped the run: {run.reason}."
     if run.instants > 1:
         text += f" The same happened to {run.instants:,} firings in a row."
-    return Cause(why=why, text=text, until=run.last_nominal_at or run.nominal_at or run.ended_at)
+    return Cause(why, text, until=run.last_nominal_at or run.nominal_at or run.ended_at)
 
 
 def _explain_claim(facts: RunFacts) -> Cause:
@@ -239,42 +264,42 @@ def _explain_claim(facts: RunFacts) -> Cause:
     place = f"process {worker.pid} on {worker.host}" if worker else f"worker {run.worker}"
     if run.lease_until <= now:
         return Cause(
-            why=Why.LEASE_EXPIRED,
-            text=f"The lease of {place} has expired, and no worker has taken over the run yet.",
-            fix="" if _is_up(facts.workers) else "Start a worker: tickwork work",
+            Why.LEASE_EXPIRED,
+            f"The lease of {place} has expired, and no worker has taken over the run yet.",
+            "" if _is_up(facts.workers) else "Start a worker: tickwork work",
             until=run.lease_until,
             worker=run.worker,
         )
     if worker is None or worker.is_silent:
         state = "is gone" if worker is None else "sends no heartbeats"
         return Cause(
-            why=Why.WORKER_DOWN,
-            text=f"The run is claimed, but {place} {state}. When the lease expires, another "
+            Why.WORKER_DOWN,
+            f"The run is claimed, but {place} {state}. When the lease expires, another "
             "worker takes over.",
-            fix="" if _is_up(facts.workers) else "Start a worker: tickwork work",
+            "" if _is_up(facts.workers) else "Start a worker: tickwork work",
             until=run.lease_until,
             worker=run.worker,
         )
     if run.cancel_requested_at is not None:
         return Cause(
-            why=Why.CANCELING,
-            text=f"It is running in {place}; its cancellation is requested.",
+            Why.CANCELING,
+            f"It is running in {place}; its cancellation is requested.",
             until=run.cancel_requested_at,
             worker=run.worker,
         )
     handover = state_of(run)
     if handover is not None and not handover.is_accepted:
         return Cause(
-            why=Why.SUBMITTED,
-            text=f"The worker in {place} has handed it over as {handover.external_id}. No process "
+            Why.SUBMITTED,
+            f"The worker in {place} has handed it over as {handover.external_id}. No process "
             "of its engine has accepted it yet.",
-            fix="Start a process of the engine, or check its broker: tickwork doctor",
+            "Start a process of the engine, or check its broker: tickwork doctor",
             worker=run.worker,
         )
     place += "" if handover is None else f", where it was handed over as {handover.external_id}"
     return Cause(
-        why=Why.RUNNING,
-        text=f"It is running in {place}, attempt {run.attempt} of {run.attempts_max}.",
+        Why.RUNNING,
+        f"It is running in {place}, attempt {run.attempt} of {run.attempts_max}.",
         until=run.started_at,
         worker=run.worker,
     )
@@ -282,25 +307,31 @@ def _explain_claim(facts: RunFacts) -> Cause:
 
 def _explain_pauses(facts: RunFacts) -> list[Cause]:
     run = facts.run
-    found = []
+    causes = []
     for pause in facts.pauses:
         if (pause.kind, pause.name) not in {("queue", run.queue), ("job", run.job)}:
             continue
         why = Why.PAUSED_QUEUE if pause.kind == "queue" else Why.PAUSED_JOB
         note = f" ({pause.note})" if pause.note else ""
-        found.append(
+        causes.append(
             Cause(
-                why=why,
-                text=f"The {pause.kind} {pause.name!r} is paused{note}.",
-                fix=f"tickwork resume --{pause.kind} {pause.name}",
+                why,
+                f"The {pause.kind} {pause.name!r} is paused{note}.",
+                f"tickwork resume --{pause.kind} {pause.name}",
                 until=pause.until,
             )
         )
-    return found
+    return causes
 
 
 def _explain_wait(facts: RunFacts) -> list[Cause]:
     run = facts.run
+    wait = facts.wait
+    if wait is not None and wait.kind is StepKind.WAIT:
+        limit = "" if wait.until else ", for ever"
+        text = f"The run waits, without a worker{limit}: its step {wait.name!r}."
+        fix = f"tickwork signal {run.id} NAME"
+        return [Cause(Why.WAITS_FOR_EVENT, text, fix, until=wait.until)]
     if run.phase is not Phase.WAITING or run.due_at <= facts.now:
         return []
     if run.status is RunStatus.FAILED:
@@ -309,10 +340,13 @@ def _explain_wait(facts: RunFacts) -> list[Cause]:
             f"Attempt {run.attempt} of {run.attempts_max} failed ({_first_line(run.reason)}); "
             "the run waits for its retry."
         )
-    elif run.put_offs:
-        times = "once" if run.put_offs == 1 else f"{run.put_offs} times"
+    elif run.postponements:
+        times = "once" if run.postponements == 1 else f"{run.postponements} times"
         why = Why.POSTPONED
         text = f"A filter postponed the run {times} ({run.reason}). It is checked again when due."
+    elif facts.wait is not None:
+        why = Why.SLEEPING
+        text = f"The run sleeps, without a worker: its step {facts.wait.name!r}."
     elif run.token:
         why = Why.SNOOZED
         text = f"The handler snoozed the run{_because(run.reason)}."
@@ -323,17 +357,17 @@ def _explain_wait(facts: RunFacts) -> list[Cause]:
         )
     else:
         why, text = Why.DELAYED, "The run was dispatched for a later time."
-    return [Cause(why=why, text=text, until=run.due_at)]
+    return [Cause(why, text, until=run.due_at)]
 
 
 def _explain_limits(facts: RunFacts) -> list[Cause]:
-    found = []
+    causes = []
     if facts.turn is not None:
         rate = describe_rate(facts.turn.starts_max, window_of(facts.turn.key))
-        found.append(
+        causes.append(
             Cause(
-                why=Why.RATE_LIMITED,
-                text=f"The rate limit {facts.turn.key!r} allows {rate}: the run is number "
+                Why.RATE_LIMITED,
+                f"The rate limit {facts.turn.key!r} allows {rate}: the run is number "
                 f"{facts.turn.place:,} in the queue.",
                 until=facts.turn.at,
             )
@@ -341,15 +375,15 @@ def _explain_limits(facts: RunFacts) -> list[Cause]:
     for limit in facts.full:
         names = sorted({job for _, job in limit.holders})
         who = f", all of {names[0]!r}" if len(names) == 1 else f" of {', '.join(names)}"
-        found.append(
+        causes.append(
             Cause(
-                why=Why.LIMITED,
-                text=f"The concurrency limit {limit.key!r} is reached: other runs"
+                Why.LIMITED,
+                f"The concurrency limit {limit.key!r} is reached: other runs"
                 f"{who if names else ''} use {count_of(limit.slots, 'slot')}.",
                 runs=tuple(run_id for run_id, _ in limit.holders),
             )
         )
-    return found
+    return causes
 
 
 def find_missing_worker(
@@ -363,25 +397,19 @@ def find_missing_worker(
     workers = [each for each in workers if each.queues != ()]  # those that claim runs
     up = [each for each in workers if not each.is_silent]
     if refusal is not None and not any(job in each.jobs for each in up):
-        return [Cause(why=Why.HANDLER_NOT_ALLOWED, text=refusal.why, fix=refusal.fix)]
+        return [Cause(Why.HANDLER_NOT_ALLOWED, refusal.why, refusal.fix)]
     if not up:
         silent = (
             f" {count_of(len(workers), 'worker')} stopped sending heartbeats." if workers else ""
         )
-        return [
-            Cause(
-                why=Why.NO_WORKER,
-                text=f"No worker is running.{silent}",
-                fix="Start one: tickwork work",
-            )
-        ]
+        return [Cause(Why.NO_WORKER, f"No worker is running.{silent}", "Start one: tickwork work")]
     knowing = [each for each in up if job in each.jobs]
     if not knowing:
         return [
             Cause(
-                why=Why.UNKNOWN_JOB,
-                text=f"No worker knows the job {job!r}.",
-                fix="Start a worker of the program that defines it: tickwork -a MODULE:NAME work",
+                Why.UNKNOWN_JOB,
+                f"No worker knows the job {job!r}.",
+                "Start a worker of the program that defines it: tickwork -a MODULE:NAME work",
             )
         ]
     if queue is not None and not any(
@@ -389,9 +417,9 @@ def find_missing_worker(
     ):
         return [
             Cause(
-                why=Why.UNSERVED_QUEUE,
-                text=f"No worker that knows the job {job!r} serves the queue {queue!r}.",
-                fix=f"Start one: tickwork work --queue {queue}",
+                Why.UNSERVED_QUEUE,
+                f"No worker that knows the job {job!r} serves the queue {queue!r}.",
+                f"Start one: tickwork work --queue {queue}",
             )
         ]
     return []
@@ -407,14 +435,15 @@ def _explain_next(facts: RunFacts) -> Cause:
         and (each.queues is None or run.queue in each.queues)
     ]
     if facts.ahead or all(each.running >= each.slots for each in able):
-        first = f"{count_of(facts.ahead, 'run')} will start first. " if facts.ahead else ""
+        bound = "At least " if facts.ahead == facts.ahead_max else ""
+        first = f"{bound}{count_of(facts.ahead, 'run')} will start first. " if facts.ahead else ""
         running, slots = sum(each.running for each in able), sum(each.slots for each in able)
         return Cause(
-            why=Why.BUSY,
-            text=f"{first}The workers for this job use {running:,} of {count_of(slots, 'slot')}.",
-            fix="Raise --slots, start another worker, or give the run a lower priority number.",
+            Why.BUSY,
+            f"{first}The workers for this job use {running:,} of {count_of(slots, 'slot')}.",
+            "Raise --slots, start another worker, or give the run a lower priority number.",
         )
-    return Cause(why=Why.ABOUT_TO_START, text="The run can start: the next free worker claims it.")
+    return Cause(Why.ABOUT_TO_START, "The run can start: the next free worker claims it.")
 
 
 def _is_up(workers: Sequence[WorkerFact]) -> bool:
@@ -432,56 +461,54 @@ def explain_schedule(facts: ScheduleFacts) -> list[Cause]:
         note = f" ({row.paused_note})" if row.paused_note else ""
         causes.append(
             Cause(
-                why=Why.PAUSED_SCHEDULE,
-                text=f"The schedule {spec.name!r} is paused{note}.",
-                fix=f"tickwork resume --schedule {spec.name}",
+                Why.PAUSED_SCHEDULE,
+                f"The schedule {spec.name!r} is paused{note}.",
+                f"tickwork resume --schedule {spec.name}",
                 until=row.paused_until,
             )
         )
     if row.is_retired(seen_after=facts.seen_after):
         causes.append(
             Cause(
-                why=Why.RETIRED,
-                text="The schedule is retired: no program has defined it for a long time.",
-                fix="Start a worker of the program that defines it.",
+                Why.RETIRED,
+                "The schedule is retired: no program has defined it for a long time.",
+                "Start a worker of the program that defines it.",
                 until=row.seen_at,
             )
         )
     elif row.fault:
         causes.append(
             Cause(
-                why=Why.UNREADABLE,
-                text=f"{row.fault}.",
-                fix="Correct the row, or delete it and create the schedule again.",
+                Why.UNREADABLE,
+                f"{row.fault}.",
+                "Correct the row, or delete it and create the schedule again.",
             )
         )
     elif not facts.is_readable:
         causes.append(
             Cause(
-                why=Why.UNREADABLE,
-                text="This version cannot read the rule. A newer version may have written it.",
-                fix="Upgrade this program.",
+                Why.UNREADABLE,
+                "This version cannot read the rule. A newer version may have written it.",
+                "Upgrade this program.",
             )
         )
     elif row.next_due_at is None:
         causes.append(
             Cause(
-                why=Why.ENDED,
-                text="The schedule has ended: its rule has no more firings.",
+                Why.ENDED,
+                "The schedule has ended: its rule has no more firings.",
                 until=row.last_fired_at,
             )
         )
     elif row.next_due_at > now and not causes:
-        causes.append(
-            Cause(why=Why.NOT_DUE, text="The schedule is not due yet.", until=row.next_due_at)
-        )
+        causes.append(Cause(Why.NOT_DUE, "The schedule is not due yet.", until=row.next_due_at))
     if not causes or causes[0].why is Why.NOT_DUE:
         lacking = find_missing_worker(facts.workers, job=spec.job, refusal=facts.refusal)
         if not causes and not lacking:
             lacking = [
                 Cause(
-                    why=Why.ABOUT_TO_START,
-                    text="The schedule is due, and a worker that knows its job is running.",
+                    Why.ABOUT_TO_START,
+                    "The schedule is due, and a worker that knows its job is running.",
                     until=row.next_due_at,
                 )
             ]
@@ -502,9 +529,7 @@ def _explain_unfinished(facts: ScheduleFacts) -> list[Cause]:
         text = "A run of this schedule has not finished. New firings are skipped until then."
     else:
         text = "A run of this schedule has not finished. The next runs wait for it."
-    return [
-        Cause(why=Why.UNFINISHED_RUN, text=text, runs=tuple(run.id for run in facts.unfinished))
-    ]
+    return [Cause(Why.UNFINISHED_RUN, text, runs=tuple(run.id for run in facts.unfinished))]
 
 
 # ---------------------------------------------------------------- jobs
@@ -533,18 +558,18 @@ def explain_job(facts: JobFacts) -> list[Cause]:
             note = f" ({pause.note})" if pause.note else ""
             causes.append(
                 Cause(
-                    why=Why.PAUSED_JOB,
-                    text=f"The job {facts.name!r} is paused{note}.",
-                    fix=f"tickwork resume --job {facts.name}",
+                    Why.PAUSED_JOB,
+                    f"The job {facts.name!r} is paused{note}.",
+                    f"tickwork resume --job {facts.name}",
                     until=pause.until,
                 )
             )
     if not facts.is_written:
         causes.append(
             Cause(
-                why=Why.NOT_STORED,
-                text="The job is defined in code, but no worker has started with it yet.",
-                fix="Start one: tickwork work",
+                Why.NOT_STORED,
+                "The job is defined in code, but no worker has started with it yet.",
+                "Start one: tickwork work",
             )
         )
     else:
@@ -553,18 +578,18 @@ def explain_job(facts: JobFacts) -> list[Cause]:
         runs = "run" if facts.failures == 1 else f"{facts.failures:,} runs"
         causes.append(
             Cause(
-                why=Why.FAILING,
-                text=f"The last {runs} failed: {_first_line(facts.last_error)}",
-                fix=f"tickwork runs --job {facts.name} --status failed_permanent",
+                Why.FAILING,
+                f"The last {runs} failed: {_first_line(facts.last_error)}",
+                f"tickwork runs --job {facts.name} --status failed_permanent",
                 until=facts.last_error_at,
             )
         )
     if not facts.has_schedules and not facts.has_unfinished:
         causes.append(
             Cause(
-                why=Why.NO_RUNS,
-                text="The job has no schedules and no waiting runs.",
-                fix=f"tickwork dispatch {facts.name}",
+                Why.NO_RUNS,
+                "The job has no schedules and no waiting runs.",
+                f"tickwork dispatch {facts.name}",
             )
         )
     return causes

@@ -23,22 +23,22 @@ def firing_id(schedule: ScheduleId, nominal_at: datetime) -> RunId:
     >>> firing_id(hourly, datetime(2026, 1, 1, 9, tzinfo=UTC))
     '019b78c9-0a80-835a-81a6-1253e46ebd76'
     """
-    instant = _micros(nominal_at - _EPOCH)
-    digest = _digest(schedule, instant).hex()
+    micros = _micros(nominal_at - _EPOCH)
+    digest = _digest(schedule, micros).hex()
     # Masked, for times before 1970.
-    head = f"{instant // 1000 & 0xFFFF_FFFF_FFFF:012x}"
+    head = f"{micros // 1000 & 0xFFFF_FFFF_FFFF:012x}"
     return RunId(f"{head[:8]}-{head[8:]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}")
 
 
-def spread(schedule: ScheduleId, nominal_at: datetime, *, within: timedelta) -> timedelta:
+def jitter_of(schedule: ScheduleId, nominal_at: datetime, *, within: timedelta) -> timedelta:
     """The jitter of this firing: a delay in [0, ``within``), the same on every worker."""
     digest = _digest(schedule, _micros(nominal_at - _EPOCH))
     share = int.from_bytes(digest[9:16])  # bits that the id does not use
     return timedelta(microseconds=_micros(within) * share >> 56)
 
 
-def _digest(schedule: ScheduleId, instant: int) -> bytes:
-    return blake2b(f"{schedule} {instant}".encode(), digest_size=16).digest()
+def _digest(schedule: ScheduleId, micros: int) -> bytes:
+    return blake2b(f"{schedule} {micros}".encode(), digest_size=16).digest()
 
 
 def _micros(length: timedelta) -> int:
@@ -49,3 +49,13 @@ def _micros(length: timedelta) -> int:
 def drain_lock_of(worker: WorkerId) -> str:
     """The lock that asks a worker to drain: as the row of a lock, the request needs no table."""
     return f"tickwork drain {worker}"
+
+
+def unwritten_lock_of(worker: WorkerId) -> str:
+    """The lock whose owner is a report about outcomes that a worker could not write."""
+    return f"tickwork unwritten {worker}"
+
+
+def problem_lock_of(worker: WorkerId) -> str:
+    """The lock whose owner is a report about the part of a worker that cannot work."""
+    return f"tickwork problem {worker}"

@@ -4,19 +4,21 @@ The handler, filters and hooks of a job are code. The registry keeps them beside
 a spec can be compared, printed, pickled and stored.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from tickwork._domain.identity import RunId, ScheduleId
-from tickwork._domain.lease import LEASE_DEFAULT, Lease
-from tickwork._domain.limits import Limit, Unique, unique_key
+from tickwork._domain.limits.limits import Limit, Unique, unique_key
+from tickwork._domain.limits.rates import is_rate
 from tickwork._domain.names import check_name
-from tickwork._domain.rates import is_rate
-from tickwork._domain.retention import RETENTION_DEFAULT, Retention
-from tickwork._domain.retry import NO_RETRY, RetryPolicy
-from tickwork._domain.run import (
+from tickwork._domain.ranges import MICROSECOND, Range
+from tickwork._domain.runs.lease import LEASE_DEFAULT, LEASE_RANGE, Lease
+from tickwork._domain.runs.retention import HISTORY_RANGE, RETENTION_DEFAULT, Retention
+from tickwork._domain.runs.retry import ATTEMPTS_RANGE, NO_RETRY, RetryPolicy
+from tickwork._domain.runs.run import (
     CRASHES_MAX,
     NO_ARGS,
     PRIORITY_DEFAULT,
@@ -24,8 +26,8 @@ from tickwork._domain.run import (
     QUEUE_DEFAULT,
     NewRun,
 )
-from tickwork._kernel.codec import decode
-from tickwork._kernel.durations import format_duration, later
+from tickwork._kernel.durations import later
+from tickwork._payload.codec import decode
 from tickwork.errors import InvalidOption, NaiveDatetime
 
 GRACE_DEFAULT: Final = timedelta(seconds=60)
@@ -36,6 +38,25 @@ TAGS_MAX: Final = 20
 
 _ZERO: Final = timedelta(0)
 
+PRIORITY_RANGE: Final = Range(
+    -PRIORITY_LIMIT, PRIORITY_LIMIT, fix="Runs with a lower number start first."
+)
+RANGES: Final[Mapping[str, Range]] = {
+    "attempts": ATTEMPTS_RANGE,
+    "crashes": Range(1),
+    "expect_within": Range(EXPECT_MIN, GRACE_MAX),
+    "expires": Range(MICROSECOND),
+    "grace": Range(_ZERO, GRACE_MAX),
+    "history": HISTORY_RANGE,
+    "jitter": Range(_ZERO, JITTER_MAX),
+    "lease": LEASE_RANGE,
+    "priority": PRIORITY_RANGE,
+    "results": HISTORY_RANGE,
+    "timeout": Range(MICROSECOND),
+}
+"""The options that are a number or a length of time. They are checked where they are set, and
+again with the specs."""
+
 
 class Overlap(StrEnum):
     """What happens when a schedule is due again before its last run has finished."""
@@ -43,7 +64,9 @@ class Overlap(StrEnum):
     SKIP = "skip"  # the new run is skipped
     QUEUE_ONE = "queue_one"  # one run waits, further runs are skipped
     QUEUE_ALL = "queue_all"  # all runs wait, one runs at a time
-    CANCEL_RUNNING = "cancel_running"  # the old run is canceled, the new run waits for its end
+    CANCEL_RUNNING = (
+        "cancel_running"  # unfinished runs are canceled, the new one waits for their end
+    )
     ALLOW = "allow"  # both run
 
 
@@ -109,12 +132,8 @@ class JobSpec(JobPolicies):
         check_name("queue", self.queue, forbidden="=")
         check_priority(self.priority)
         check_tags(self.tags)
-        _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
-        if self.timeout is not None and self.timeout <= _ZERO:
-            raise InvalidOption("timeout", self.timeout, "must be longer than 0s")
-        check_expect_within(self.expect_within)
-        if self.crashes_max < 1:
-            raise InvalidOption("crashes_max", self.crashes_max, "must be at least 1")
+        _check_ranges(self)
+        RANGES["crashes"].check("crashes", self.crashes_max)
         names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -236,8 +255,7 @@ class ScheduleSpec:
         if self.priority is not None:
             check_priority(self.priority)
         check_tags(self.tags)
-        _check_timing(grace=self.grace, jitter=self.jitter, expires=self.expires)
-        check_expect_within(self.expect_within)
+        _check_ranges(self)
         if self.until is not None and self.until.utcoffset() is None:
             raise NaiveDatetime(self.until)
 
@@ -281,13 +299,7 @@ class ScheduleRow:
 def check_priority(priority: object) -> int:
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise InvalidOption("priority", priority, "must be an integer")
-    if not -PRIORITY_LIMIT <= priority <= PRIORITY_LIMIT:
-        raise InvalidOption(
-            "priority",
-            priority,
-            f"must be between -{PRIORITY_LIMIT:,} and {PRIORITY_LIMIT:,}",
-            fix="Runs with a lower number start first.",
-        )
+    PRIORITY_RANGE.check("priority", priority)
     return priority
 
 
@@ -299,24 +311,8 @@ def check_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     return tags
 
 
-def check_expires(expires: timedelta) -> timedelta:
-    if expires <= _ZERO:
-        raise InvalidOption("expires", expires, "must be longer than 0s")
-    return expires
-
-
-def check_expect_within(length: timedelta | None) -> None:
-    if length is not None and not EXPECT_MIN <= length <= GRACE_MAX:
-        shortest, longest = format_duration(EXPECT_MIN), format_duration(GRACE_MAX)
-        raise InvalidOption("expect_within", length, f"must be between {shortest} and {longest}")
-
-
-def _check_timing(*, grace: timedelta, jitter: timedelta, expires: timedelta | None) -> None:
-    if not _ZERO <= grace <= GRACE_MAX:
-        raise InvalidOption("grace", grace, f"must be between 0s and {format_duration(GRACE_MAX)}")
-    if not _ZERO <= jitter <= JITTER_MAX:
-        raise InvalidOption(
-            "jitter", jitter, f"must be between 0s and {format_duration(JITTER_MAX)}"
-        )
-    if expires is not None:
-        check_expires(expires)
+def _check_ranges(spec: JobSpec | ScheduleSpec) -> None:
+    for name in ("grace", "jitter", "expires", "expect_within", "timeout"):
+        length = getattr(spec, name, None)
+        if length is not None:
+            RANGES[name].check(name, length)

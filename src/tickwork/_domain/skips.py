@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import OutcomeKind
-from tickwork._domain.transitions import Transition
+from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork._domain.runs.transitions import Transition
 
 Instant = TypeVar("Instant", int, datetime)
 """A datetime in memory, microseconds in the tables."""
@@ -101,6 +101,10 @@ def is_counted(mark: SkipMark[Instant] | None, *, reason: str, at: Instant) -> b
     return mark is not None and mark.reason == reason and at <= mark.last_at
 
 
-def may_merge(step: Transition) -> bool:
+def may_merge(transition: Transition) -> bool:
     """Whether the run was skipped at its first claim. Others may have attempts: they keep a row."""
-    return step.outcome is OutcomeKind.SKIPPED and step.claim.is_fired and step.claim.token == 1
+    return (
+        transition.outcome is OutcomeKind.SKIPPED
+        and transition.claim.is_fired
+        and transition.claim.token == 1
+    )

@@ -1,4 +1,4 @@
-"""How fast runs arrive and finish, measured on the newest ones."""
+"""How fast runs arrive and finish."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,18 +6,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tickwork._domain.status import FINAL, RunStatus
-from tickwork.stores.contract import ClaimRequest, RunFilter, RunSummary, Store
-
-SAMPLE_MAX: Final = 1_000
-"""The newest runs that are read. A busy database finishes them within seconds."""
+from tickwork._domain.rollups import (
+    ALL_JOBS,
+    Histogram,
+    Rollup,
+    add_histograms,
+    estimate_percentile,
+    minute_of,
+)
+from tickwork._domain.runs.status import RunStatus
+from tickwork._inspect.arrivals import COUNTED_MAX, RATE_MINUTES, Arrivals
+from tickwork._inspect.backlogs import read_oldest
+from tickwork._stores.contract import Creations, Store
 
 MINUTES: Final = 60
+_MINUTE: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Seconds that half, 95 % and 99 % of the runs stayed below."""
+    """Seconds that half, 95 % and 99 % of the runs stayed below.
+
+    They are estimated from counts of runs that took less than 1, 2, 4, 8 … milliseconds.
+    """
 
     p50: float
     p95: float
@@ -26,21 +37,21 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinuteCounts:
-    """The runs of the sample that were created and that ended in one minute."""
+    """The runs that were created and that ended in one minute."""
 
     at: datetime
-    created: int
+    created: int | None  # null where so many runs were created later that they are not counted
     completed: int
     failed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The rates and delays of the newest runs, at most a thousand, and of the last hour."""
+    """How many runs arrived and finished: counted for each minute of the last hour."""
 
     now: datetime
-    since: datetime  # the sample is complete from here on
-    created_per_minute: float
+    since: datetime  # what has finished is counted from here on
+    created_per_minute: float  # of the last five minutes
     finished_per_minute: float
     completed: int
     failed: int
@@ -54,22 +65,20 @@ class Activity:
 
 
 def read_activity(store: Store, *, now: datetime, ready: int) -> Activity:
-    begin = now - timedelta(minutes=MINUTES)
-    # Without a condition on the time: with few new runs it would read the whole history.
-    created = store.list_summaries(RunFilter(), limit=SAMPLE_MAX).runs
-    finished = store.list_summaries(RunFilter(statuses=FINAL), limit=SAMPLE_MAX).runs
-    since = begin
-    for sample in (created, finished):
-        if len(sample) == SAMPLE_MAX:
-            since = max(since, min(run.created_at for run in sample))
-    created = [run for run in created if run.created_at >= since]
-    ended = [run for run in finished if run.created_at >= since and run.ended_at is not None]
-    minutes = max((now - since).total_seconds() / 60, 1 / 60)
-    counted = [run for run in ended if run.status is not RunStatus.SKIPPED]
-    completed = sum(run.status is RunStatus.COMPLETED for run in counted)
-    failed = sum(run.status is RunStatus.FAILED_PERMANENT for run in counted)
-    in_rate, out_rate = len(created) / minutes, len(ended) / minutes
-    waiting = store.due_runs(ClaimRequest(1), now=now) if ready else []
+    since = minute_of(now) - (MINUTES - 1) * _MINUTE
+    # A clock that was set back may have left counts in the next minutes.
+    ended = store.read_rollups(since=since, until=now + timedelta(hours=1), jobs=[ALL_JOBS])
+    created = store.count_created(since=since, most=COUNTED_MAX)
+    count_by_status = _count(ended)
+    completed = count_by_status[RunStatus.COMPLETED]
+    failed = count_by_status[RunStatus.FAILED_PERMANENT]
+    recent = minute_of(now) - (RATE_MINUTES - 1) * _MINUTE
+    out_rate = _count([each for each in ended if each.begins_at >= recent]).total() / _minutes(
+        recent, now
+    )
+    arrived = [each for each in created.counts if each.minute >= recent]
+    in_rate = Arrivals(max(created.since, recent), now, arrived).per_minute()
+    oldest = read_oldest(store, now=now) if ready else {}
     surplus = out_rate - in_rate
     return Activity(
         now=now,
@@ -79,46 +88,58 @@ def read_activity(store: Store, *, now: datetime, ready: int) -> Activity:
         completed=completed,
         failed=failed,
         success_share=completed / (completed + failed) if completed + failed else None,
-        wait=_percentiles([run.started_at - run.due_at for run in ended if run.started_at]),
-        runtime=_percentiles(
-            [run.ended_at - run.started_at for run in ended if run.started_at and run.ended_at]
-        ),
-        oldest_ready_at=min((run.due_at for run in waiting), default=None),
+        wait=percentiles_of([each.waits for each in ended]),
+        runtime=percentiles_of([each.runtimes for each in ended]),
+        oldest_ready_at=min(oldest.values(), default=None),
         ready=ready,
-        drain_seconds=0.0 if not waiting else ready / surplus * 60 if surplus > 0 else None,
-        minutes=_count_minutes(created, ended, now=now),
+        drain_seconds=0.0 if not oldest else ready / surplus * 60 if surplus > 0 else None,
+        minutes=_count_minutes(created, ended, since=since),
     )
 
 
-def _percentiles(lengths: Sequence[timedelta]) -> Percentiles | None:
-    found = sorted(max(length.total_seconds(), 0.0) for length in lengths)
-    if not found:
+def percentiles_of(histograms: Sequence[Histogram]) -> Percentiles | None:
+    """Estimate the percentiles of all values that these histograms count."""
+    merged: Histogram = ()
+    for each in histograms:
+        merged = add_histograms(merged, each)
+    p50, p95, p99 = (estimate_percentile(merged, share) for share in (0.5, 0.95, 0.99))
+    if p50 is None or p95 is None or p99 is None:
         return None
-    p50, p95, p99 = (
-        found[min(int(len(found) * share), len(found) - 1)] for share in (0.5, 0.95, 0.99)
-    )
     return Percentiles(p50=p50, p95=p95, p99=p99)
 
 
+def _count(rollups: Sequence[Rollup]) -> Counter[RunStatus]:
+    """Count finished runs by status."""
+    counted: Counter[RunStatus] = Counter()
+    for each in rollups:
+        if each.status is not RunStatus.FAILED:  # an attempt: the run is not finished
+            counted[each.status] += each.ended
+    return counted
+
+
+def _minutes(since: datetime, now: datetime) -> float:
+    return max((now - since) / _MINUTE, 1 / 60)
+
+
 def _count_minutes(
-    created: Sequence[RunSummary], ended: Sequence[RunSummary], *, now: datetime
+    created: Creations, ended: Sequence[Rollup], *, since: datetime
 ) -> list[MinuteCounts]:
-    last = now.replace(second=0, microsecond=0)
-    arrivals = Counter(run.created_at.replace(second=0, microsecond=0) for run in created)
-    ends = Counter(
-        (run.ended_at.replace(second=0, microsecond=0), run.status)
-        for run in ended
-        if run.ended_at is not None
-    )
-    found = []
-    for back in range(MINUTES - 1, -1, -1):
-        at = last - timedelta(minutes=back)
-        found.append(
-            MinuteCounts(
-                at=at,
-                created=arrivals[at],
-                completed=ends[at, RunStatus.COMPLETED],
-                failed=ends[at, RunStatus.FAILED_PERMANENT],
-            )
+    arrivals: Counter[datetime] = Counter()
+    for one in created.counts:
+        arrivals[one.minute] += one.number
+    complete_since = since
+    if created.since > since:
+        complete_since = minute_of(created.since) + _MINUTE
+    ends: Counter[tuple[datetime, RunStatus]] = Counter()
+    for each in ended:
+        ends[each.begins_at, each.status] += each.ended
+    minutes = [since + number * _MINUTE for number in range(MINUTES)]
+    return [
+        MinuteCounts(
+            at=at,
+            created=arrivals[at] if at >= complete_since else None,
+            completed=ends[at, RunStatus.COMPLETED],
+            failed=ends[at, RunStatus.FAILED_PERMANENT],
         )
-    return found
+        for at in minutes
+    ]

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from tickwork._define.definition import Declaration, Definition, schedule_spec
-from tickwork._define.handlers import path_of
 from tickwork._define.registry import Registry
-from tickwork._domain.retention import Keep, Retention
-from tickwork._domain.retry import Delays, Exponential, Fixed, Jitter, NoRetry, RetryPolicy
+from tickwork._domain.runs.retention import Keep, Retention
+from tickwork._domain.runs.retry import Delays, Exponential, Fixed, Jitter, NoRetry, RetryPolicy
+from tickwork._handlers.handlers import path_of
 from tickwork._kernel.durations import human_duration
 from tickwork.errors import JobNotFound
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tickwork._define.engine_choice import EngineRegistration, load_function
 from tickwork._define.registry import Registry
-from tickwork._domain.health import Check, Level
+from tickwork._domain.health import Check, bad, ok
 from tickwork.errors import TickworkError
 
 
@@ -24,7 +24,7 @@ def check_engines(
 def _check(name: str, check: Callable[[Any], str], options: Any) -> Check:
     title = f"engine {name}"
     try:
-        return Check(name=title, level=Level.OK, text=f"It answers: {check(options)}.")
+        return ok(title, f"It answers: {check(options)}.")
     except TickworkError as error:
         text = f"{error.what} {error.why}".strip()
-        return Check(name=title, level=Level.BAD, text=text, fix=error.fix)
+        return bad(title, text, error.fix)

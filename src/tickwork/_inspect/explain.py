@@ -24,22 +24,28 @@ from tickwork._domain.explain import (
 )
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
-from tickwork._domain.limits import limit_of, room_of, slots_in
-from tickwork._domain.run import Run
-from tickwork._domain.status import FINAL, Phase, RunStatus
+from tickwork._domain.limits.limits import limit_of, room_of, slots_in
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import FINAL, Phase, RunStatus
+from tickwork._domain.runs.steps import Step
+from tickwork._inspect.backlogs import read_pauses
+from tickwork._inspect.run_reader import list_without_payloads
 from tickwork._inspect.runs import find_run_id
-from tickwork._inspect.schedules import is_readable, read_schedule_rows
-from tickwork._inspect.status import is_silent, read_pauses
+from tickwork._inspect.status import is_silent
+from tickwork._inspect.upcoming_firings import is_readable, read_schedule_rows
 from tickwork._kernel.clock import Clock
+from tickwork._stores.contract import ClaimRequest, JobRow, RunFilter, Store
 from tickwork.errors import HandlerNotAllowed, JobNotFound, RunNotFound
-from tickwork.stores.contract import ClaimRequest, JobRow, RunFilter, Store
 
 HOLDERS_MAX: Final = 10
 RUNS_MAX: Final = 3
 """The most unfinished runs that are explained for a job or a schedule."""
 
 SCHEDULES_SHOWN: Final = 5
-AHEAD_MAX: Final = 1_000
+UNFINISHED_MAX: Final = 1_000
+AHEAD_MAX: Final = 200
+"""Runs that are counted because they start first. They come with their arguments."""
+
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _UNFINISHED: Final = frozenset(RunStatus) - FINAL
 
@@ -73,7 +79,7 @@ class Explainer:
         if what in jobs:
             return self._explain_job(what)
         if schedule is not None:
-            return self._explain_schedule(schedule)
+            return self.explain_schedule(schedule)
         try:
             run_id = find_run_id(self._store, what)
         except RunNotFound:
@@ -83,6 +89,17 @@ class Explainer:
                 raise JobNotFound(what, known=known) from None
             raise
         return self.explain_run(run_id)
+
+    def explain_job(self, name: str) -> Explanation:
+        """Explain a job.
+
+        Raises:
+            JobNotFound: Nothing is known of it.
+        """
+        known = self._read_job_names()
+        if name not in known:
+            raise JobNotFound(name, known=known)
+        return self._explain_job(name)
 
     def explain_run(self, run_id: RunId) -> Explanation:
         run = self._store.get_run(run_id)
@@ -103,10 +120,12 @@ class Explainer:
                 full=self._find_full_limits(run),
                 turn=self._store.find_turn(run.id) if run.phase is Phase.BLOCKED else None,
                 ahead=self._count_ahead(run, now),
+                ahead_max=AHEAD_MAX,
+                wait=self._find_wait(run, now),
             )
         return Explanation(kind="run", name=run.id, causes=tuple(explain_run(facts)))
 
-    def _explain_schedule(self, row: ScheduleRow) -> Explanation:
+    def explain_schedule(self, row: ScheduleRow) -> Explanation:
         now = self._clock.now()
         where = RunFilter(tenant=row.spec.tenant, schedule=row.spec.name)
         unfinished = replace(where, statuses=_UNFINISHED)
@@ -139,7 +158,7 @@ class Explainer:
         # The earliest due first: an overdue schedule is what the question is about.
         schedules.sort(key=lambda row: (row.next_due_at or _NEVER, row.spec.name))
         open_runs = RunFilter(job=name, statuses=_UNFINISHED)
-        runs = self._store.list_runs(open_runs, limit=AHEAD_MAX).runs[::-1]
+        runs = list_without_payloads(self._store, open_runs, limit=UNFINISHED_MAX)[::-1]
         dispatched = [run for run in runs if run.schedule is None]
         failing: JobRow | None = max(rows, key=lambda row: row.failures, default=None)
         facts = JobFacts(
@@ -155,7 +174,7 @@ class Explainer:
             last_error=failing.last_error if failing else "",
             last_error_at=failing.last_error_at if failing else None,
         )
-        parts = [self._explain_schedule(row) for row in schedules[:SCHEDULES_SHOWN]]
+        parts = [self.explain_schedule(row) for row in schedules[:SCHEDULES_SHOWN]]
         parts += [self._explain_run(run) for run in dispatched[:RUNS_MAX]]
         return Explanation(
             kind="job",
@@ -205,6 +224,12 @@ class Explainer:
             return None
         return Refusal(f"{refused.what} {refused.why}", refused.fix)
 
+    def _find_wait(self, run: Run, now: datetime) -> Step | None:
+        """The step for which the run waits."""
+        steps = self._store.load_steps(run.id) if run.was_suspended else ()
+        waits = [step for step in steps if not step.is_over(now)]
+        return waits[-1] if waits and run.phase is Phase.WAITING else None
+
     def _read_pauses(self, now: datetime) -> list[PauseFact]:
         return [
             PauseFact(row.kind.value, row.name, row.note, row.until)
@@ -218,7 +243,7 @@ class Explainer:
             return []
         slots = {row.name: row.in_force for row in self._store.list_limits()}
         taken = self._store.count_taken(keys)
-        found = []
+        limits = []
         for key in keys:
             if room_of(key, taken=taken, slots_by_limit=slots) != 0:
                 continue
@@ -226,14 +251,14 @@ class Explainer:
             if run.id in ids:
                 continue  # it keeps its own slot while it waits for its retry
             holders = self._store.get_runs(ids[:HOLDERS_MAX])
-            found.append(
+            limits.append(
                 LimitFact(
                     key,
                     slots.get(limit_of(key), 1),
                     tuple(sorted((each.id, each.job) for each in holders)),
                 )
             )
-        return found
+        return limits
 
     def _count_ahead(self, run: Run, now: datetime) -> int:
         if run.phase is not Phase.READY:

@@ -1,47 +1,103 @@
 """``app.inspect``: answers questions about the state of one database."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from tickwork._client.catalog import Catalog
+from tickwork._control.catalog import Catalog
 from tickwork._define.registry import Registry
+from tickwork._dispatch.runs import RunHandle
+from tickwork._domain.error_groups import group_of_error
 from tickwork._domain.explain import Explanation
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
-from tickwork._domain.run import Run
-from tickwork._domain.status import Phase
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase
+from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.activity import Activity, read_activity
+from tickwork._inspect.agenda import ENTRIES_MAX, Agenda, build_agenda
+from tickwork._inspect.arrivals import read_arrivals
+from tickwork._inspect.backlogs import read_oldest, read_pauses
+from tickwork._inspect.deploys import Changes, Deploy, list_changes, list_deploys
+from tickwork._inspect.error_groups import ErrorGroups, group_errors
 from tickwork._inspect.explain import Explainer
+from tickwork._inspect.limits import LimitView, view_limits
+from tickwork._inspect.outcomes import (
+    OutcomeDays,
+    PastFirings,
+    count_days,
+    last_outcomes,
+    past_firings,
+)
+from tickwork._inspect.queues import (
+    PauseView,
+    QueueDetails,
+    is_limit_of,
+    is_pause_of,
+    view_pause,
+    view_queue,
+)
 from tickwork._inspect.run_search import (
     COUNTED_MAX,
     SCAN_MAX,
-    FoundRuns,
+    RunList,
+    RunMatches,
+    RunOrder,
     RunSearch,
+    find_matches,
+    list_newest,
     list_runs,
     parse_argument,
 )
-from tickwork._inspect.runs import RunDetails, RunView, find_run_id, read_args, view_run
+from tickwork._inspect.runs import (
+    DispatchedRunView,
+    RunDetails,
+    RunPresenter,
+    RunView,
+    find_run_id,
+)
 from tickwork._inspect.schedule_details import ScheduleDetails, view_details
-from tickwork._inspect.schedules import (
+from tickwork._inspect.statistics import (
+    JobStatistics,
+    QueueStatistics,
+    StatisticsHistory,
+    read_history,
+    read_job_statistics,
+    read_queue_statistics,
+)
+from tickwork._inspect.status import (
+    QueueStatus,
+    Status,
+    WorkerView,
+    no_runs,
+    read_queues,
+    read_status,
+    view_queues,
+    view_worker,
+)
+from tickwork._inspect.upcoming_firings import (
     ActiveSchedule,
     UpcomingFirings,
     active_schedules,
     read_schedule_rows,
     upcoming_firings,
 )
-from tickwork._inspect.status import (
-    QueueStatus,
-    Status,
-    WorkerView,
-    read_queues,
-    read_status,
-    view_worker,
-)
 from tickwork._kernel.clock import Clock
-from tickwork._kernel.codec import decode
+from tickwork._payload.codec import decode
+from tickwork._stores.contract import (
+    LimitRow,
+    Pause,
+    PauseKind,
+    RunCount,
+    RunFilter,
+    ScheduleOutcome,
+    Store,
+)
 from tickwork.errors import RunNotFound, ScheduleNotFound
-from tickwork.stores.contract import RunCount, RunFilter, Store
+
+PAUSES_READ: Final = 20
+"""The newest entries of the audit log in which the user is found who paused something."""
 
 
 class Inspector:
@@ -61,7 +117,7 @@ class Inspector:
         self._clock = clock
         self._registry = registry
         self._catalog = catalog
-        self._redact = frozenset(redact)
+        self._presenter = RunPresenter(registry, redact)
         self._retire_after = retire_after
         self._explainer = Explainer(
             store=store, clock=clock, registry=registry, retire_after=retire_after
@@ -87,7 +143,7 @@ class Inspector:
         return read_queues(self._store, now=self._clock.now())
 
     def activity(self, *, ready: int | None = None) -> Activity:
-        """Measure how fast runs arrive and finish, on the newest ones.
+        """Measure how fast runs arrive and finish: each minute of the last hour.
 
         ``ready`` is the number of ready runs, if it was counted before.
         """
@@ -95,13 +151,110 @@ class Inspector:
             ready = self._store.count_runs().by_phase.get(Phase.READY, 0)
         return read_activity(self._store, now=self._clock.now(), ready=ready)
 
+    def job_statistics(self, jobs: Sequence[str] | None = None) -> list[JobStatistics]:
+        """Read how many attempts ended in the last 24 hours, and how long they took.
+
+        ``jobs`` are names; all jobs that the program defines unless given, at most 200.
+        """
+        names = sorted(self._registry.job_names()) if jobs is None else jobs
+        return read_job_statistics(self._store, names, now=self._clock.now())
+
+    def queue_statistics(self) -> list[QueueStatistics]:
+        """Read how many attempts of each queue ended in the last hour."""
+        return read_queue_statistics(self._store, now=self._clock.now())
+
+    def job_history(self, job: str, *, days: int = 1) -> StatisticsHistory:
+        """Read the runtimes and waits of a job over time, beside those of a week before."""
+        return read_history(self._store, job=job, now=self._clock.now(), days=days)
+
+    def queue_history(self, queue: str, *, days: int = 1) -> StatisticsHistory:
+        """Read the runtimes and waits in a queue over time, beside those of a week before."""
+        return read_history(self._store, queue=queue, now=self._clock.now(), days=days)
+
+    def queue_details(self, names: Sequence[str] | None = None) -> list[QueueDetails]:
+        """Read how far behind queues are: those with runs or pauses, or these.
+
+        With the age of the oldest run, what arrives and ends in a minute, when the queue will be
+        empty, its workers, and who paused it.
+        """
+        now = self._clock.now()
+        pauses = read_pauses(self._store, now)
+        counts = view_queues(self._store.count_runs(), pauses)
+        if names is not None:
+            by_name = {each.name: each for each in counts}
+            counts = [by_name.get(name) or no_runs(name) for name in dict.fromkeys(names)]
+        oldest = read_oldest(self._store, now=now, is_paused_too=True)
+        arrivals = read_arrivals(self._store, now=now)
+        statistics = {each.name: each for each in self.queue_statistics()}
+        workers = self.workers()
+        views = [self._view_pause(pause) for pause in pauses]
+        limits = self.limits()
+        pairs = {
+            *self._store.ready_pairs(),
+            *((each.spec.queue, each.name) for each in self._registry.definitions().values()),
+        }
+        return [
+            view_queue(
+                each,
+                oldest_due_at=oldest.get(each.name),
+                arrivals=arrivals,
+                statistics=statistics.get(each.name),
+                pauses=[view for view in views if is_pause_of(view, each.name, pairs)],
+                limits=[one for one in limits if is_limit_of(one.name, each.name, pairs)],
+                workers=workers,
+            )
+            for each in counts
+        ]
+
+    def knows_queue(self, name: str) -> bool:
+        """Whether a program, a worker, a run or a pause names this queue."""
+        known = self._registry.queues | {
+            each.spec.queue for each in self._registry.definitions().values()
+        }
+        return (
+            name in known
+            or name in self._store.count_runs(cap=1).by_queue
+            or any(name in (row.queues or ()) for row in self._store.list_workers())
+            or any(each.name == name for each in self.queue_statistics())
+            or any(
+                (each.kind, each.name) == (PauseKind.QUEUE, name)
+                for each in self._store.list_pauses()
+            )
+            or any(
+                row.name.partition(":")[2] == name and "queue" in row.name.partition(":")[0]
+                for row in self._store.list_limits()
+            )
+        )
+
+    def deploys(self) -> list[Deploy]:
+        """List when workers of new versions of the application have started, newest first."""
+        return list_deploys(self._store)
+
+    def changes(self, *, since: datetime | None = None) -> Changes:
+        """List what people and programs changed: since the newest deploy, or since an instant."""
+        return list_changes(self._store, since=since, now=self._clock.now())
+
+    def pauses(self) -> list[PauseView]:
+        """The queues and jobs that are paused now, by whom and why."""
+        return [self._view_pause(each) for each in read_pauses(self._store, self._clock.now())]
+
+    def _view_pause(self, pause: Pause) -> PauseView:
+        subject = f"{pause.kind.value}/{pause.name}"
+        return view_pause(pause, self._store.list_audit(subject=subject, limit=PAUSES_READ))
+
     def fingerprint(self) -> str:
-        """A short text that changes when runs are added, start or end. It is cheap to read."""
+        """A short text that changes when runs are added, start or end, or when someone acts.
+
+        It is cheap to read.
+        """
         newest = self._store.list_runs(RunFilter(), limit=1).runs
         counts = self._store.count_runs(cap=1_000).by_phase
         shown = [f"{run.id} {run.status} {run.attempt}" for run in newest]
         workers = self._store.list_workers()
         running = sum(worker.running for worker in workers)
+        # Pauses are also made where nothing is audited; other acts have an entry.
+        shown += [f"{each.kind} {each.name} {each.paused_at}" for each in self._store.list_pauses()]
+        shown += [entry.id for entry in self._store.list_audit(limit=1)]
         return " ".join([*shown, *map(str, counts.values()), str(len(workers)), str(running)])
 
     def list_runs(  # the parameters of a page
@@ -110,34 +263,81 @@ class Inspector:
         *,
         text: str = "",
         args: Sequence[str] = (),
+        error: str = "",
+        longer: timedelta | None = None,
+        order: RunOrder = RunOrder.NEWEST,
         cursor: str | None = None,
         limit: int = 50,
         has_total: bool = False,
-    ) -> FoundRuns:
+    ) -> RunList:
         """List one page of runs, newest first.
 
         With ``text``, those that contain it in their id, job, target, arguments or error; with
         ``args``, those whose arguments have these values: ``customer=42``, or
-        ``address.city=Bern``. Secrets are not searched. A page reads a bounded number of runs, and
-        states how far it has searched.
+        ``address.city=Bern``; with ``error``, those whose error has this text, whatever the
+        numbers and names in it are; with ``longer``, those that took at least that long. Secrets
+        are not searched. A page reads a bounded number of runs, and states how far it has
+        searched; another ``order`` is that of the runs it has read. It has fewer than ``limit``
+        if their arguments and results are large; its cursor is that of the next page.
 
         Raises:
             InvalidOption: One of ``args`` has no name or no equals sign.
         """
         return list_runs(
             self._store,
-            self.view,
-            self._read_args,
+            self._presenter,
             where,
-            search=RunSearch(text, list(map(parse_argument, args))),
+            search=_search_for(text, args, error=error, longer=longer, order=order),
             cursor=cursor,
             limit=limit,
             has_total=has_total,
         )
 
-    def count_runs(self, where: RunFilter) -> RunCount:
-        """Count the runs that match: exactly if they are few, else up to a limit."""
-        return self._store.count_matches(where, cap=COUNTED_MAX, scan_max=SCAN_MAX)
+    def find_matches(
+        self,
+        where: RunFilter,
+        *,
+        text: str = "",
+        args: Sequence[str] = (),
+        error: str = "",
+        longer: timedelta | None = None,
+        limit: int,
+    ) -> RunMatches:
+        """Find the ids of the runs that a search of :meth:`list_runs` finds."""
+        search = _search_for(text, args, error=error, longer=longer)
+        return find_matches(self._store, self._presenter, where, search=search, limit=limit)
+
+    def list_newest(self, *, limit: int) -> list[RunView]:
+        """List the newest runs, without arguments, results and progress."""
+        return list_newest(self._store, self._presenter, limit=limit)
+
+    def count_runs(
+        self, where: RunFilter, *, cap: int = COUNTED_MAX, scan_max: int = SCAN_MAX
+    ) -> RunCount:
+        """Count the runs that match: exactly if they are few, else up to a limit.
+
+        At most ``scan_max`` rows of each table are read.
+        """
+        return self._store.count_matches(where, cap=cap, scan_max=scan_max)
+
+    def error_groups(self, where: RunFilter) -> ErrorGroups:
+        """Group the failed runs that match by their error."""
+        # With a backlog, a run that fails now was created long ago.
+        failed = replace(where, since=None, ended_since=where.since)
+        return group_errors(self._store, self._presenter, failed)
+
+    def limits(self) -> list[LimitView]:
+        """List concurrency and rate limits, and the runs that hold their slots."""
+        return view_limits(self._store, self._store.list_limits(), now=self._clock.now())
+
+    def view_dispatched(self, handle: RunHandle[Any]) -> DispatchedRunView:
+        """A run that was dispatched or retried."""
+        return DispatchedRunView(is_new=handle.is_new, run=self.view(handle.read()))
+
+    def view_limit(self, row: LimitRow) -> LimitView:
+        """A limit with the runs that hold its slots."""
+        [view] = view_limits(self._store, [row], now=self._clock.now())
+        return view
 
     def workers(self) -> list[WorkerView]:
         """List worker processes, the latest heartbeat first."""
@@ -165,6 +365,53 @@ class Inspector:
             rows, active, now=now, seen_after=seen_after, limit=limit, until=until
         )
 
+    def agenda(
+        self, *, until: datetime, since: datetime | None = None, limit: int = ENTRIES_MAX
+    ) -> Agenda:
+        """List what is due in a span of time: firings, delayed runs and retries, in order."""
+        now = self._clock.now()
+        begin = max(since or now, now)
+        rows = list(read_schedule_rows(self._store))
+        seen_after = now - self._retire_after
+        active = active_schedules(rows, self._catalog, now=now, seen_after=seen_after)
+        upcoming = upcoming_firings(
+            rows,
+            active,
+            now=now,
+            seen_after=seen_after,
+            since=begin,
+            limit=limit + 1,
+            until=until,
+        )
+        runs = self._store.list_waiting(since=begin, until=until, limit=limit + 1)
+        return build_agenda(upcoming.firings, runs, since=begin, until=until, limit=limit)
+
+    def last_outcomes(
+        self, names: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], list[ScheduleOutcome]]:
+        """Read the last 30 runs of each (tenant, schedule), the oldest first."""
+        return last_outcomes(self._store, names)
+
+    def outcome_days(
+        self, name: str, *, tenant: str = "", days: int = 182, zone: str | None = None
+    ) -> OutcomeDays:
+        """Count the outcomes of the instants of a schedule on each day, in its own time zone.
+
+        Raises:
+            ScheduleNotFound: There is no such schedule.
+        """
+        spec = self._find_schedule(name, tenant).spec
+        chosen = Zone.named(zone or spec.zone).info
+        now = self._clock.now().astimezone(chosen)
+        first = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days - 1)
+        return count_days(self._store, (tenant, name), since=first.astimezone(UTC), zone=chosen)
+
+    def past_firings(
+        self, names: Sequence[tuple[str, str]], *, since: datetime, before: datetime
+    ) -> PastFirings:
+        """Read the runs of each (tenant, schedule) whose instants are in a span of time."""
+        return past_firings(self._store, names, since=since, before=before)
+
     def active_schedules(self) -> list[ActiveSchedule]:
         """List the schedules that will fire: in the database, or only in code so far."""
         now = self._clock.now()
@@ -181,30 +428,25 @@ class Inspector:
         return find_run_id(self._store, prefix)
 
     def details(self, run_id: RunId) -> RunDetails:
-        """Read a run with its attempts and its log; if it is unfinished, explain why.
+        """Read a run with its attempts, its steps and its log; if it is unfinished, explain why.
 
         Raises:
             RunNotFound: There is no such run.
         """
-        found = self._store.run_record(run_id)
-        if found is None:
+        record = self._store.run_record(run_id)
+        if record is None:
             raise RunNotFound(run_id)
-        causes = () if found.run.is_finished else self._explainer.explain_run(run_id).causes
-        return RunDetails(
-            run=self.view(found.run),
-            attempts=found.attempts,
-            log=found.log,
-            causes=list(causes),
-        )
+        causes = () if record.run.is_finished else self._explainer.explain_run(run_id).causes
+        retries = self._store.find_retries(run_id) if record.run.is_finished else []
+        return self._presenter.view_record(record, causes, retries, now=self._clock.now())
 
     def view(self, run: Run) -> RunView:
         """Decode a run for people: arguments by name, with secrets masked."""
-        return view_run(run, secrets=self.secrets_of(run.job))
+        return self._presenter.view(run)
 
     def secrets_of(self, job: str) -> frozenset[str]:
         """The names of the arguments of a job that are never shown."""
-        definition = self._registry.definitions().get(job)
-        return self._redact if definition is None else definition.secrets | self._redact
+        return self._presenter.secrets_of(job)
 
     def schedule_details(self, name: str, *, tenant: str = "") -> ScheduleDetails:
         """Read the definition of a schedule, with secret arguments masked.
@@ -213,11 +455,7 @@ class Inspector:
             ScheduleNotFound: There is no such schedule.
         """
         row = self._find_schedule(name, tenant)
-        return view_details(
-            row,
-            secrets=self.secrets_of(row.spec.job),
-            seen_after=self._clock.now() - self._retire_after,
-        )
+        return view_details(row, self._presenter, seen_after=self._clock.now() - self._retire_after)
 
     def schedule_args(self, name: str, *, tenant: str = "") -> Mapping[str, Any]:
         """Decode the arguments of a schedule, secrets included.
@@ -227,9 +465,9 @@ class Inspector:
         """
         spec = self._find_schedule(name, tenant).spec
         definition = self._registry.definitions().get(spec.job)
-        found: Mapping[str, Any]
-        found = decode(spec.args) if definition is None else definition.payload.decode(spec.args)
-        return found
+        args: Mapping[str, Any]
+        args = decode(spec.args) if definition is None else definition.payload.decode(spec.args)
+        return args
 
     def _find_schedule(self, name: str, tenant: str) -> ScheduleRow:
         row = self._store.get_schedule(tenant, name)
@@ -237,8 +475,21 @@ class Inspector:
             raise ScheduleNotFound(name, tenant=tenant)
         return row
 
-    def _read_args(self, job: str, text: str) -> dict[str, Any]:
-        return read_args(text, secrets=self.secrets_of(job))
+    def explain_job(self, name: str) -> Explanation:
+        """Explain why a job has not run, also when a schedule has its name.
+
+        Raises:
+            JobNotFound: Nothing is known of it.
+        """
+        return self._explainer.explain_job(name)
+
+    def explain_schedule(self, name: str, *, tenant: str = "") -> Explanation:
+        """Explain why a schedule has not fired, also when a job has its name.
+
+        Raises:
+            ScheduleNotFound: There is no such schedule.
+        """
+        return self._explainer.explain_schedule(self._find_schedule(name, tenant))
 
     def explain(self, what: str, *, tenant: str = "") -> Explanation:
         """Explain why a job, a schedule or a run has not run.
@@ -249,3 +500,20 @@ class Inspector:
             AmbiguousRun: The ids of several runs begin with ``what``.
         """
         return self._explainer.explain(what, tenant=tenant)
+
+
+def _search_for(
+    text: str,
+    args: Sequence[str],
+    *,
+    error: str,
+    longer: timedelta | None,
+    order: RunOrder = RunOrder.NEWEST,
+) -> RunSearch:
+    return RunSearch(
+        text,
+        tuple(map(parse_argument, args)),
+        error=group_of_error(error).casefold(),
+        longer=longer,
+        order=order,
+    )

@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from tickwork._define.rule_text import parse_rule_text
+from tickwork._calendars.calendars import Calendars
+from tickwork._config.rule_text import parse_rule_text
 from tickwork._domain.schedules.changes import effects
 from tickwork._domain.schedules.contract import walk
 from tickwork._domain.schedules.pattern import SymbolRule
 from tickwork._domain.schedules.zones import Zone
+from tickwork._kernel.step_budget import step_budget
 
 NOTES_DAYS: Final = 400
 """How far ahead a preview searches for clock changes: each zone has one within a year."""
@@ -28,16 +30,23 @@ class RulePreview:
     text: str  # as the database stores it
 
 
+@step_budget()
 def preview_rule(
-    rule: str, *, zone: str, count: int, start: datetime, symbols: Mapping[str, SymbolRule]
+    rule: str,
+    *,
+    zone: str,
+    count: int,
+    start: datetime,
+    symbols: Mapping[str, SymbolRule],
+    calendars: Calendars,
 ) -> RulePreview:
     """Preview a rule: cron, a symbol, a pattern, or a chain of methods.
 
     Raises:
-        InvalidSchedule: The rule is not valid.
+        InvalidSchedule: The rule is not valid, or takes too many steps to compute.
         InvalidOption: There is no such time zone.
     """
-    timing = parse_rule_text(rule, symbols=symbols)
+    timing = parse_rule_text(rule, symbols=symbols, calendars=calendars)
     schedule = timing.rule(tz=Zone.named(zone).name, anchor=start, key="preview")
     instants = list(islice(walk(schedule, start), count))
     horizon = max([start + timedelta(days=NOTES_DAYS), *instants[-1:]])

@@ -1,23 +1,29 @@
 """Runs as people may see them: arguments by name, with secrets masked."""
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
-from tickwork._define.secret_mask import mask_args
+from tickwork._define.registry import Registry
 from tickwork._domain.explain import Cause
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.run import Run
-from tickwork._domain.status import Phase, RunStatus
-from tickwork._kernel.codec import decode
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.steps import Step, StepKind, StepState
+from tickwork._masks.secret_mask import SecretMask, find_secrets, mask_args, mask_values
+from tickwork._masks.text import MASK
+from tickwork._payload.codec import decode
+from tickwork._stores.contract import Attempt, LogLine, RunRecord, Store
 from tickwork.errors import AmbiguousRun, PayloadEncrypted, PayloadUnreadable, RunNotFound
-from tickwork.stores.contract import Attempt, LogLine, Store
 
 CANDIDATES_MAX: Final = 5
 ID_LENGTH: Final = 36
 ENCRYPTED: Final = "<encrypted>"
 """Shown for payloads whose key this program does not have."""
+
+
 _ID: Final = re.compile(r"[0-9a-f][0-9a-f-]*")
 
 
@@ -58,33 +64,133 @@ class RunView:
 
 
 # Each field of a view has the name of the field of the run that it shows.
-_DECODED: Final = ("args", "result", "progress")
+_DECODED: Final = ("args", "result", "progress", "reason")
 _COPIED: Final = [field.name for field in fields(RunView) if field.name not in _DECODED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchedRunView:
+    """A run that was dispatched or retried."""
+
+    is_new: bool  # false: an earlier request, or a unique key, led to an existing run
+    run: RunView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step of a run. A value that is secret is masked."""
+
+    name: str
+    kind: StepKind
+    state: StepState
+    at: datetime  # when it was stored
+    until: datetime | None  # of a sleep: when it ends
+    value: Any  # what its function returned, or what it raised
+    version: str  # of the application that stored it; empty if it has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run with its attempts, its log, and the reasons why it has not finished."""
+    """A run with its attempts, its steps, its log, and the reasons why it has not finished."""
 
     run: RunView
     attempts: list[Attempt]
+    steps: list[StepView]
     log: list[LogLine]
     causes: list[Cause]  # empty if it has finished
+    retries: list[RunId]  # the runs that repeat it, the first one first
 
 
-def view_run(run: Run, *, secrets: frozenset[str]) -> RunView:
-    return RunView(
-        **{name: getattr(run, name) for name in _COPIED},
-        args=read_args(run.args, secrets=secrets),
-        result=None if run.result is None else _decode(run.result),
-        progress=None if run.progress is None else _decode(run.progress),
-    )
+class RunPresenter:
+    """Decodes runs for people, and masks the secret arguments of their jobs."""
 
+    def __init__(self, registry: Registry, redact: Collection[str]) -> None:
+        self._registry = registry
+        self._redact = frozenset(redact)
 
-def read_args(text: str, *, secrets: frozenset[str]) -> dict[str, Any]:
-    """Decode arguments for people."""
-    args = _decode(text)
-    return mask_args(args, secrets) if isinstance(args, dict) else {"?": args}
+    def secrets_of(self, job: str) -> frozenset[str]:
+        """The names of the arguments of a job that are never shown."""
+        definition = self._registry.definitions().get(job)
+        return self._redact if definition is None else definition.secrets | self._redact
+
+    def read_args(self, job: str, text: str) -> dict[str, Any]:
+        """Decode the arguments of a run or of a schedule."""
+        args = _decode(text)
+        return mask_args(args, self.secrets_of(job)) if isinstance(args, dict) else {"?": args}
+
+    def view(self, run: Run) -> RunView:
+        """Decode a run: arguments by name."""
+        names, mask = self.secrets_of(run.job), self._mask_of(run)
+
+        def show(text: str) -> Any:
+            return mask_values(_decode(text), names, mask)
+
+        shown = show(run.args)
+        return RunView(
+            **{name: getattr(run, name) for name in _COPIED},
+            args=shown if isinstance(shown, dict) else {"?": shown},
+            result=None if run.result is None else show(run.result),
+            progress=None if run.progress is None else show(run.progress),
+            reason=mask(run.reason),
+        )
+
+    def view_record(
+        self,
+        record: RunRecord,
+        causes: Sequence[Cause],
+        retries: list[RunId],
+        *,
+        now: datetime,
+    ) -> RunDetails:
+        """A run with its attempts, steps and log. What an older version stored is masked, too."""
+        mask = self._mask_of(record.run)
+        attempts = [
+            each._replace(error=mask(each.error), traceback=mask(each.traceback))
+            for each in record.attempts
+        ]
+        names = self.secrets_of(record.run.job)
+
+        def show(step: Step) -> Any:
+            if step.value is None:
+                return None
+            if step.is_secret:
+                return MASK
+            value = mask_values(_decode(step.value), names, mask)
+            if step.state is StepState.FAILED and isinstance(value, dict):
+                return f"{value.get('kind')}: {value.get('reason')}"
+            return value
+
+        return RunDetails(
+            run=self.view(record.run),
+            attempts=attempts,
+            steps=[
+                StepView(
+                    name=mask(step.name),
+                    kind=step.kind,
+                    state=StepState.DONE
+                    if step.kind is StepKind.SLEEP and step.is_over(now)
+                    else step.state,
+                    at=step.at,
+                    until=step.until,
+                    value=show(step),
+                    version=step.version,
+                )
+                for step in record.steps
+            ],
+            log=[line._replace(message=mask(line.message)) for line in record.log],
+            causes=list(causes),
+            retries=retries,
+        )
+
+    def _mask_of(self, run: Run) -> SecretMask:
+        """The mask for texts about a run."""
+        names = self.secrets_of(run.job)
+        secrets = find_secrets(_decode(run.args), names)
+        definition = self._registry.definitions().get(run.job)
+        if definition is not None:  # a run need not have an argument with a default
+            defaults = definition.parameters.defaults if names else {}
+            secrets = [*secrets, *(defaults[name] for name in names & defaults.keys())]
+        return SecretMask(secrets)
 
 
 def find_run_id(store: Store, prefix: str) -> RunId:
@@ -97,12 +203,12 @@ def find_run_id(store: Store, prefix: str) -> RunId:
     text = prefix.strip().lower()
     if not _ID.fullmatch(text) or len(text) > ID_LENGTH:
         raise RunNotFound(prefix)
-    found = store.find_run_ids(text, limit=CANDIDATES_MAX)
-    if not found:
+    candidates = store.find_run_ids(text, limit=CANDIDATES_MAX)
+    if not candidates:
         raise RunNotFound(prefix)
-    if len(found) > 1:
-        raise AmbiguousRun(prefix, candidates=found)
-    return found[0]
+    if len(candidates) > 1:
+        raise AmbiguousRun(prefix, candidates=candidates)
+    return candidates[0]
 
 
 def _decode(text: str) -> Any:

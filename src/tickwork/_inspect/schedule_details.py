@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tickwork._client.schedule_view import describe_rule
-from tickwork._define.rule_text import write_rule_text
+from tickwork._config.rule_text import write_rule_text
+from tickwork._control.schedule_view import describe_rule
+from tickwork._define.option_table import OF_SCHEDULES
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
-from tickwork._inspect.runs import read_args
+from tickwork._inspect.runs import RunPresenter
 from tickwork._kernel.durations import format_duration
 from tickwork._kernel.json_form import as_json
 
@@ -40,26 +41,27 @@ class ScheduleDetails:
 
 
 def view_details(
-    row: ScheduleRow, *, secrets: frozenset[str], seen_after: datetime
+    row: ScheduleRow, presenter: RunPresenter, *, seen_after: datetime
 ) -> ScheduleDetails:
     spec = row.spec
-    copied = (
-        *("name", "tenant", "job", "queue", "priority", "overlap", "misfire"),
-        *("until", "target", "tags", "origin"),
-    )
-    lengths = ("expires", "grace", "jitter", "expect_within")
+    stored = (option for option in OF_SCHEDULES if option.column and option.name != "args")
+    options = {option.name: getattr(spec, option.column) for option in stored}
     return ScheduleDetails(
-        **{name: getattr(spec, name) for name in copied},
-        **{name: show_option(getattr(spec, name)) for name in lengths},
+        **{name: getattr(spec, name) for name in ("name", "tenant", "job", "origin")},
+        **{name: _show_length(value) for name, value in options.items()},
         rule=write_rule_text(spec.rule),
         description=describe_rule(row),
         timezone=spec.zone,
-        args=read_args(spec.args, secrets=secrets),
+        args=presenter.read_args(spec.job, spec.args),
         is_retired=row.is_retired(seen_after=seen_after),
         revision=row.revision,
     )
 
 
+def _show_length(value: Any) -> Any:
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
 def show_option(value: Any) -> Any:
     """An option as JSON: a duration as text that can be read again."""
-    return format_duration(value) if isinstance(value, timedelta) else as_json(value)
+    return as_json(_show_length(value))

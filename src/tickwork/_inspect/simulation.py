@@ -8,9 +8,9 @@ from itertools import islice, takewhile
 from typing import Final
 
 from tickwork._domain.schedules.changes import effects
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.zones import Zone
-from tickwork._inspect.schedules import ActiveSchedule
+from tickwork._inspect.upcoming_firings import ActiveSchedule
 
 INSTANTS_MAX: Final = 20_000
 """Firings of one schedule that are listed one by one. Beyond that they are only counted."""
@@ -72,7 +72,7 @@ def simulate(
     names_by_instant: dict[datetime, list[str]] = {}
     # Schedules with too many firings to list, each with its last listed instant.
     frequent: list[tuple[ActiveSchedule, datetime]] = []
-    found = []
+    results = []
     for number, each in enumerate(schedules):
         progress(number, len(schedules))
         first, last = each.next_due_at or begin, min(end, each.spec.until or end)
@@ -86,7 +86,7 @@ def simulate(
             frequent.append((each, at))
             for hour, count in _count_by_hour(each.rule, first, last, tz):
                 by_hour[hour] += count
-        found.append(
+        results.append(
             SimulatedSchedule(
                 name=each.spec.name,
                 job=each.spec.job,
@@ -115,9 +115,9 @@ def simulate(
         begin=begin,
         end=end,
         zone=zone or begin.astimezone().tzname() or "local",
-        firings=sum(each.firings for each in found),
+        firings=sum(each.firings for each in results),
         by_hour=by_hour,
-        schedules=sorted(found, key=lambda each: -each.firings),
+        schedules=sorted(results, key=lambda each: -each.firings),
         collisions=[
             Collision(at=at, count=len(names), schedules=names[:NAMES_MAX])
             for at, names in shared[:collisions_max]
@@ -128,7 +128,7 @@ def simulate(
 
 
 def _count_by_hour(
-    rule: Schedule, first: datetime, last: datetime, tz: tzinfo | None
+    rule: Rule, first: datetime, last: datetime, tz: tzinfo | None
 ) -> Iterator[tuple[int, int]]:
     """Count the firings in each hour of the clock, without listing them."""
     at = first

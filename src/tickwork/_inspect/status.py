@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tickwork._client.catalog import Catalog
-from tickwork._client.schedule_view import ScheduleView, view_of
+from tickwork._control.catalog import Catalog
+from tickwork._control.schedule_view import ScheduleView, view_of
 from tickwork._define.registry import Registry
-from tickwork._domain.expectations import MissedExpectation
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.run import Run
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase, RunStatus
 from tickwork._domain.schedules.rules import from_text
-from tickwork._domain.status import Phase, RunStatus
-from tickwork._inspect.schedules import read_schedule_rows
-from tickwork._kernel.zonedata import split_zone_version
-from tickwork._worker.expectations import read_all_missed
-from tickwork.stores.contract import (
-    ClaimRequest,
+from tickwork._domain.watch import MissedExpectation
+from tickwork._domain.worker_version import WorkerVersion
+from tickwork._inspect.backlogs import read_oldest, read_pauses
+from tickwork._inspect.run_reader import list_without_payloads
+from tickwork._inspect.statistics import QueueStatistics, read_queue_statistics
+from tickwork._inspect.upcoming_firings import read_schedule_rows
+from tickwork._stores.contract import (
     JobRow,
     Pause,
     PauseKind,
@@ -27,11 +28,10 @@ from tickwork.stores.contract import (
     Store,
     WorkerRow,
 )
+from tickwork._watch.expectations import read_all_missed
 
 RULES_MAX: Final = 5
 RUNNING_MAX: Final = 1_000
-PAIRS_MAX: Final = 1_000
-"""The most pairs of queue and job in which the oldest run is searched."""
 SILENT_AFTER: Final = timedelta(seconds=30)
 """A worker reports every ten seconds. After three missed reports it counts as silent."""
 
@@ -51,7 +51,8 @@ class WorkerView:
     is_draining: bool  # it claims no more runs, and finishes those it has
     slots: int  # how many runs it can execute at a time; 0 while it drains
     running: int  # how many runs it executes
-    version: str
+    version: str  # of tickwork
+    application: str  # the version of the application; empty if it has none
     zones: str  # release of its time zone data; empty if unknown
 
 
@@ -67,7 +68,7 @@ class JobView:
     is_defined: bool  # in this program
     queue: str | None
     priority: int | None
-    when: tuple[str, ...]  # rules of its schedules, in plain English; at most five
+    when: tuple[str, ...]  # rules of its schedules in plain English, with other names; at most five
     next_due_at: datetime | None
     last_run_at: datetime | None
     last_success_at: datetime | None
@@ -90,6 +91,7 @@ class QueueView:
     blocked: int
     running: int
     is_paused: bool
+    capped: tuple[Phase, ...] = ()  # phases in which there are more runs than were counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +100,10 @@ class Status:
 
     now: datetime  # by the database's clock
     runs: Mapping[str, int]  # unfinished runs by phase
-    cap: int  # counts of runs stop here
+    cap: int  # counts of runs stop here, in each queue and phase
+    capped: tuple[Phase, ...]  # phases in which some queue has more runs than were counted
     queues: list[QueueView]  # with unfinished runs, and paused ones
+    ended: list[QueueStatistics]  # what ended in the last hour, by queue
     defined: int  # jobs that this program defines
     running: int  # jobs with running runs
     idle: int  # jobs without running runs
@@ -123,7 +127,7 @@ def read_status(
     rows = read_schedule_rows(store)
     schedules = [view_of(row, now=now, seen_after=seen_after) for row in rows]
     where = RunFilter(statuses=frozenset({RunStatus.RUNNING}))
-    runs = store.list_runs(where, limit=RUNNING_MAX).runs
+    runs = list_without_payloads(store, where, limit=RUNNING_MAX)
     pauses = read_pauses(store, now)
     jobs = _view_jobs(store, registry, catalog, schedules=schedules, runs=runs, pauses=pauses)
     running = sum(1 for job in jobs if job.running)
@@ -131,7 +135,9 @@ def read_status(
         now=now,
         runs={phase.value: counts.by_phase.get(phase, 0) for phase in Phase},
         cap=counts.cap,
-        queues=_view_queues(counts, pauses),
+        capped=tuple(phase for phase in Phase if phase in counts.capped_phases),
+        queues=view_queues(counts, pauses),
+        ended=read_queue_statistics(store, now=now),
         defined=sum(1 for job in jobs if job.is_defined),
         running=running,
         idle=len(jobs) - running,
@@ -149,40 +155,39 @@ class QueueStatus:
 
     queues: list[QueueView]
     ages: Mapping[str, timedelta]  # of the oldest run that could start, by queue
+    ended: list[QueueStatistics]  # what ended in the last hour, by queue
     live: int  # workers that report
     silent: int  # workers that missed several reports
 
 
 def read_queues(store: Store, *, now: datetime) -> QueueStatus:
-    oldest: dict[str, datetime] = {}
-    # One read by index for each pair. Runs of one job nearly always have one priority.
-    for queue, job in store.ready_pairs()[:PAIRS_MAX]:
-        for run in store.due_runs(ClaimRequest(1, (queue,), (job,)), now=now):
-            oldest[queue] = min(run.due_at, oldest.get(queue, run.due_at))
+    oldest = read_oldest(store, now=now)
     workers = [is_silent(row, now) for row in store.list_workers() if not row.is_remote]
     return QueueStatus(
-        queues=_view_queues(store.count_runs(), read_pauses(store, now)),
+        queues=view_queues(store.count_runs(), read_pauses(store, now)),
         ages={queue: max(now - due_at, timedelta(0)) for queue, due_at in oldest.items()},
+        ended=read_queue_statistics(store, now=now),
         live=workers.count(False),
         silent=workers.count(True),
     )
 
 
-def _view_queues(counts: PhaseCounts, pauses: list[Pause]) -> list[QueueView]:
+def view_queues(counts: PhaseCounts, pauses: list[Pause]) -> list[QueueView]:
     paused = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
     return [
         QueueView(
             name=name,
             **{phase.value: counts.by_queue.get(name, {}).get(phase, 0) for phase in Phase},
             is_paused=name in paused,
+            capped=tuple(phase for phase in Phase if (name, phase) in counts.capped),
         )
         for name in sorted(counts.by_queue.keys() | paused)
     ]
 
 
-def read_pauses(store: Store, now: datetime) -> list[Pause]:
-    """The pauses in force. The table can still hold pauses whose time is over."""
-    return [row for row in store.list_pauses() if row.until is None or row.until > now]
+def no_runs(queue: str) -> QueueView:
+    """A queue without unfinished runs, which is not paused."""
+    return QueueView(name=queue, ready=0, waiting=0, blocked=0, running=0, is_paused=False)
 
 
 def is_silent(row: WorkerRow, now: datetime) -> bool:
@@ -212,7 +217,7 @@ def _view_jobs(
         by_job.setdefault((view.tenant, view.job), []).append(view)
     unwritten = {("", spec.job): from_text(spec.rule) for spec in catalog.unwritten()}
     names = rows.keys() | by_job.keys() | running.keys() | {("", name) for name in specs}
-    found = []
+    job_views = []
     for key in sorted(names, key=lambda key: (key[1], key[0])):
         tenant, name = key
         row, spec = rows.get(key, JobRow(tenant, name)), specs.get(name)
@@ -222,10 +227,10 @@ def _view_jobs(
             for view in views
             if view.next_due_at is not None and not (view.is_paused or view.is_retired)
         ]
-        rules = [view.rule for view in views]
+        rules = [view.rule if view.name == name else f"{view.name}: {view.rule}" for view in views]
         if not rules and key in unwritten:
             rules = [unwritten[key].describe()]
-        found.append(
+        job_views.append(
             JobView(
                 **row._asdict(),
                 is_defined=spec is not None,
@@ -238,33 +243,34 @@ def _view_jobs(
                 is_paused=name in paused,
             )
         )
-    return found
+    return job_views
 
 
 def _earliest_leases(runs: list[Run]) -> dict[tuple[str, str], datetime]:
-    found: dict[tuple[str, str], datetime] = {}
+    lease_by_job: dict[tuple[str, str], datetime] = {}
     for run in runs:
         if run.lease_until is not None:
             key = (run.tenant, run.job)
-            found[key] = min(run.lease_until, found.get(key, run.lease_until))
-    return found
+            lease_by_job[key] = min(run.lease_until, lease_by_job.get(key, run.lease_until))
+    return lease_by_job
 
 
 def view_worker(row: WorkerRow, now: datetime) -> WorkerView:
-    version, zones = split_zone_version(row.version)
+    version = WorkerVersion.parse(row.version)
     return WorkerView(
         **{name: getattr(row, name) for name in _COPIED},
         is_silent=is_silent(row, now),
         is_draining=not (row.slots or row.is_remote),
         jobs=len(row.jobs),
-        version=version,
-        zones=zones,
+        version=version.program,
+        application=version.application,
+        zones=version.zones,
     )
 
 
 def _shorten(rules: list[str]) -> tuple[str, ...]:
     """Each rule once, and the first few of many."""
-    found = list(dict.fromkeys(rules))
-    if len(found) <= RULES_MAX:
-        return tuple(found)
-    return (*found[:RULES_MAX], f"and {len(found) - RULES_MAX:,} more")
+    texts = list(dict.fromkeys(rules))
+    if len(texts) <= RULES_MAX:
+        return tuple(texts)
+    return (*texts[:RULES_MAX], f"and {len(texts) - RULES_MAX:,} more")

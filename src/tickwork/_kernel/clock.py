@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
+from tickwork._kernel.blocking_calls import blocks_event_loop
 from tickwork.errors import InvalidOption
 
 
@@ -68,6 +69,9 @@ TRIES: Final = 3
 PROMPT: Final = 0.1
 """If the first measurement takes longer than PROMPT seconds, it is repeated up to TRIES times."""
 
+AGES_MAX: Final = 10
+"""On an event loop, a measurement is used for so many times longer."""
+
 STEP_MIN: Final = timedelta(seconds=2)
 """A difference of this much to the monotonic clock means that the clock was set."""
 
@@ -94,9 +98,11 @@ class StoreClock:
 
     def now(self) -> datetime:
         origin = self._origin
-        if origin is not None and not self._is_forgotten:
+        if origin is not None:
             since = self.monotonic() - origin[1]
-            if since < self._every:
+            is_valid = since < self._every and not self._is_forgotten
+            # A query would stop the event loop. Background threads measure again soon.
+            if is_valid or (since < self._every * AGES_MAX and blocks_event_loop()):
                 return origin[0] + timedelta(0, since)
         origin = self._measure_again()
         return origin[0] + timedelta(0, self.monotonic() - origin[1])
@@ -149,7 +155,32 @@ class StoreClock:
             return answer, (sent + received) / 2
         expected = before[0] + timedelta(seconds=received - before[1])
         latest = answer + timedelta(seconds=received - sent)
-        found = min(max(expected, answer), latest)
-        if abs(found - expected) >= STEP_MIN and self.on_step is not None:
-            self.on_step(found - expected)
-        return found, received
+        measured = min(max(expected, answer), latest)
+        if abs(measured - expected) >= STEP_MIN and self.on_step is not None:
+            self.on_step(measured - expected)
+        return measured, received
+
+
+GAP_MAX: Final = 2.0
+"""The most seconds that count between two looks: the observer may have been suspended."""
+
+
+class ObservedTime:
+    """Adds up the time between looks.
+
+    When a process is suspended, or its machine sleeps, the clock goes on. The first look after
+    that must not take a part of the process for stuck.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._last_look = monotonic()
+        self._seconds = 0.0
+
+    def look(self, *, is_same: bool) -> float:
+        """Return for how many seconds it has been the same, as far as that was observed."""
+        now = self._monotonic()
+        gap = min(now - self._last_look, GAP_MAX)
+        self._last_look = now
+        self._seconds = self._seconds + gap if is_same else 0.0
+        return self._seconds

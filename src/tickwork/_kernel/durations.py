@@ -32,8 +32,23 @@ _UNIT_BY_SPELLING: Final = {
 _SIZES: Final = tuple(_MICROSECONDS)
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _TEXT_MAX = 100
+
+
+def _pattern_of(unit: str) -> str:
+    # All parts together fit into a timedelta, and no part is shorter than a microsecond.
+    size = _MICROSECONDS[unit]
+    digits = len(str(timedelta.max // timedelta(microseconds=size))) - 2
+    decimals = len(str(size)) - len(str(size).rstrip("0"))
+    fraction = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    return rf"( *[0-9]{{1,{digits}}}{fraction} *({_SPELLINGS[unit].replace(' ', '|')}))?"
+
+
+DURATION_PATTERN: Final = f"^{''.join(map(_pattern_of, _SIZES))}$"
+"""Texts that :func:`parse_duration` reads, as JSON Schema has it. The empty text is not one."""
+
 _MICROSECOND = timedelta(microseconds=1)
 DELAY_MAX: Final = timedelta(days=36_500)
+_NOW_WITHIN: Final = timedelta(milliseconds=500)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -144,6 +159,32 @@ def human_duration(length: timedelta) -> str:
     if length < timedelta(seconds=59.95):
         return f"{sign}{length / timedelta(seconds=1):.3g}s"
     return sign + " ".join(f"{count}{unit}" for count, unit in _parts(_round(length))[:2])
+
+
+def relative_time(moment: datetime, now: datetime) -> str:
+    """The rough distance from now. The pages refresh such texts: app.js has the same rules.
+
+    >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    >>> relative_time(noon + timedelta(minutes=4), noon)
+    'in 4m'
+    >>> relative_time(noon - timedelta(hours=2, minutes=3, seconds=4), noon)
+    '2h 3m ago'
+    """
+    ahead = moment - now
+    if abs(ahead) < _NOW_WITHIN:
+        return "now"
+    if ahead > timedelta(0):
+        return f"in {_rough(ahead)}"
+    return f"{_rough(-ahead)} ago"
+
+
+def _rough(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    if seconds >= 600:
+        length = timedelta(minutes=round(seconds / 60))
+    elif seconds >= 3:
+        length = timedelta(seconds=round(seconds))
+    return human_duration(length)
 
 
 def later(moment: datetime, length: timedelta) -> datetime:

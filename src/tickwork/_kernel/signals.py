@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Final
 
@@ -17,9 +18,6 @@ STOPPING: Final = tuple(
 """The signals that stop a worker. SIGHUP comes when a terminal is closed."""
 SAME_WITHIN: Final = 0.5
 """Two signals of the same kind within this many seconds count as one."""
-
-_STOP: Final = b"s"
-_END: Final = b"e"
 
 
 def stopping_signals() -> list[signal.Signals]:
@@ -54,15 +52,16 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class _StopHandler:
-    """Signal handlers that write a byte to a pipe, and a thread that reads it.
+    """Signal handlers that put a request into a queue, and a thread that takes it.
 
-    A signal handler interrupts the main thread anywhere, so it must not take a lock.
+    A signal handler interrupts the main thread anywhere, so it must not take a lock: this kind of
+    queue has none, and unlike a pipe it has no descriptors that a handler of a job could close.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
-        self._reader, self._writer = os.pipe()
+        self._requests: SimpleQueue[bool] = SimpleQueue()  # True: stop; False: end the thread
         self._thread = threading.Thread(
-            target=_wait, args=(self._reader, stop), name="tickwork-signals", daemon=True
+            target=_wait, args=(self._requests, stop), name="tickwork-signals", daemon=True
         )
         self._received_at: dict[int, float] = {}
         self._before: dict[signal.Signals, Any] = {}
@@ -77,21 +76,19 @@ class _StopHandler:
         if not self._before:
             return  # a forked process
         self._restore()
-        os.write(self._writer, _END)
+        self._requests.put(False)
         self._thread.join(timeout=5)
-        self._close_pipe()
 
     def after_fork(self) -> None:
         """Do not stop the parent when a forked process gets a signal."""
         if self._before:
             self._restore()
-            self._close_pipe()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
         if number not in self._received_at:
             self._received_at[number] = now
-            os.write(self._writer, _STOP)
+            self._requests.put(True)
         elif now - self._received_at[number] >= SAME_WITHIN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -102,11 +99,7 @@ class _StopHandler:
             # None: the previous handler was not set by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _close_pipe(self) -> None:
-        os.close(self._reader)
-        os.close(self._writer)
 
-
-def _wait(reader: int, stop: Callable[[], None]) -> None:
-    while os.read(reader, 1) == _STOP:
+def _wait(requests: "SimpleQueue[bool]", stop: Callable[[], None]) -> None:
+    while requests.get():
         stop()

@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -38,14 +39,21 @@ class ServiceNotifier:
         ):
             sender.sendto(state.encode(), address)
 
-    def start_watchdog(self) -> None:
-        """Start a thread that notifies systemd, until it is stopped or the interpreter hangs."""
+    def start_watchdog(self, is_alive: Callable[[], bool] = lambda: True) -> None:
+        """Start a thread that notifies systemd while the service is alive.
+
+        When ``is_alive`` returns False, or the interpreter hangs, systemd starts a new process.
+        """
         if self._address and self._interval:
-            threading.Thread(target=self._report, name="tickwork-watchdog", daemon=True).start()
+            self.send(WATCHDOG)
+            threading.Thread(
+                target=self._report, args=(is_alive,), name="tickwork-watchdog", daemon=True
+            ).start()
 
     def stop_watchdog(self) -> None:
         self._is_over.set()
 
-    def _report(self) -> None:
+    def _report(self, is_alive: Callable[[], bool]) -> None:
         while not self._is_over.wait(self._interval):
-            self.send(WATCHDOG)
+            if is_alive():
+                self.send(WATCHDOG)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 _FILES: Final = (("tzdata.zi", "# version "), ("+VERSION", ""))
-_MARK: Final = " tz/"
 
 
 @cache
@@ -31,19 +30,3 @@ def read_zone_version() -> str:
         return str(import_module("tzdata").IANA_VERSION)
     except (ImportError, AttributeError):
         return ""
-
-
-def add_zone_version(version: str) -> str:
-    """Append the release of the time zone data to the version of a program.
-
-    >>> split_zone_version("0.1.0 tz/2026b")
-    ('0.1.0', '2026b')
-    """
-    zones = read_zone_version()
-    return f"{version}{_MARK}{zones}" if zones else version
-
-
-def split_zone_version(text: str) -> tuple[str, str]:
-    """The version of the program, and of its time zone data (empty if unknown)."""
-    version, _, zones = text.partition(_MARK)
-    return version, zones

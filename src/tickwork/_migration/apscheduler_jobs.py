@@ -124,18 +124,18 @@ def _row_entry(job_id: str, state: bytes, is_trusted: bool, now: datetime) -> En
         pickle.loads if is_trusted else lambda data: SafeUnpickler(io.BytesIO(data)).load()
     )
     try:
-        facts = read(state)
+        state_values = read(state)
         job = StoredJob(
-            id=str(facts["id"]),
-            function=str(facts["func"]),
-            trigger=facts["trigger"],
-            args=tuple(facts["args"]),
-            kwargs=dict(facts["kwargs"]),
-            next_run_time=facts["next_run_time"],
-            executor=str(facts["executor"]),
-            misfire_grace_time=facts["misfire_grace_time"],
-            is_coalescing=bool(facts["coalesce"]),
-            max_instances=int(facts["max_instances"]),
+            id=str(state_values["id"]),
+            function=str(state_values["func"]),
+            trigger=state_values["trigger"],
+            args=tuple(state_values["args"]),
+            kwargs=dict(state_values["kwargs"]),
+            next_run_time=state_values["next_run_time"],
+            executor=str(state_values["executor"]),
+            misfire_grace_time=state_values["misfire_grace_time"],
+            is_coalescing=bool(state_values["coalesce"]),
+            max_instances=int(state_values["max_instances"]),
         )
     except NotConvertible as reason:
         return UnconvertedEntry(name=job_id, source="a row of the job store", reason=str(reason))
@@ -197,10 +197,10 @@ def _job_entry(job: StoredJob, now: datetime) -> Entry:
             raise NotConvertible("Its function cannot be imported by name.")
         timing, notes = _timing(job.trigger)
         options, more = _options(job)
-        given = call_arguments(job.args, job.kwargs)
+        arguments = call_arguments(job.args, job.kwargs)
         return ConvertedSchedule(
             name=job.id,
-            handler=f"call({module}.{name}{', ' if given else ''}{given})",
+            handler=f"call({module}.{name}{', ' if arguments else ''}{arguments})",
             timing=timing,
             options=options,
             notes=[*notes, *more],

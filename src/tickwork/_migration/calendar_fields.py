@@ -57,7 +57,7 @@ class CalendarFields(NamedTuple):
     def _pattern_calls(self, text: Mapping[str, str]) -> list[MethodCall]:
         if self.weekday_marks:
             raise NotConvertible("A rule with years cannot have the nth weekday of a month.")
-        given = {
+        texts = {
             key: _counted(name, text[name])
             for key, name in (
                 ("minutes", "minute"),
@@ -69,7 +69,7 @@ class CalendarFields(NamedTuple):
             )
             if text[name] != "*"
         }
-        calls = [MethodCall("pattern", (), given)]
+        calls = [MethodCall("pattern", (), texts)]
         if text["second"] != "0":
             calls.append(MethodCall("seconds", (_counted("second", text["second"]),)))
         return calls
@@ -82,15 +82,15 @@ def field_text(name: str, values: Collection[int]) -> str:
     ('*/15', '1-3,5')
     """
     first, last = RANGES[name]
-    found = sorted(values)
-    if found == list(range(first, last + 1)):
+    numbers = sorted(values)
+    if numbers == list(range(first, last + 1)):
         return "*"
-    if len(found) > 2:
-        step = found[1] - found[0]
-        if step > 1 and found == list(range(found[0], last + 1, step)):
-            return f"*/{step}" if found[0] == first else f"{found[0]}-{last}/{step}"
+    if len(numbers) > 2:
+        step = numbers[1] - numbers[0]
+        if step > 1 and numbers == list(range(numbers[0], last + 1, step)):
+            return f"*/{step}" if numbers[0] == first else f"{numbers[0]}-{last}/{step}"
     parts: list[list[int]] = []
-    for value in found:
+    for value in numbers:
         if parts and value == parts[-1][-1] + 1:
             parts[-1].append(value)
         else:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tickwork._domain.schedules.zones import Zone
+from tickwork._engines.remote.celery import TASK_OPTIONS
 from tickwork._migration.calendar_fields import CalendarFields
 from tickwork._migration.definitions import (
     ConvertedSchedule,
@@ -19,7 +20,6 @@ from tickwork._migration.definitions import (
     to_module,
     zone_calls,
 )
-from tickwork.engines.celery import TASK_OPTIONS
 from tickwork.errors import TickworkError
 
 OWN_SCHEDULER: Final = "celery.beat:PersistentScheduler"
@@ -41,7 +41,7 @@ def read_beat_schedule(
         _entries(entries, celery_app, zone=zone, now=now),
         source=f"celery {module}:{attribute}",
         imports=(
-            "from tickwork.engines.celery import celery_task",
+            "from tickwork.integrations.celery import celery_task",
             f"from {module} import {attribute} as celery_app",
         ),
         notes=notes,
@@ -52,15 +52,20 @@ def _entries(
     entries: Mapping[str, Any], celery_app: Any, *, zone: str | None, now: datetime
 ) -> Iterator[Entry]:
     for name, entry in entries.items():
-        given = entry if isinstance(entry, Mapping) else vars(entry)
+        entry_options = entry if isinstance(entry, Mapping) else vars(entry)
 
-        def convert(name: str = str(name), given: Mapping[str, Any] = given) -> ConvertedSchedule:
-            timing, notes = _timing(given, celery_app, zone)
-            args, kwargs = list(given.get("args") or ()), dict(given.get("kwargs") or {})
-            options = dict(given.get("options") or {})
+        def convert(
+            name: str = str(name), entry_options: Mapping[str, Any] = entry_options
+        ) -> ConvertedSchedule:
+            timing, notes = _timing(entry_options, celery_app, zone)
+            args, kwargs = (
+                list(entry_options.get("args") or ()),
+                dict(entry_options.get("kwargs") or {}),
+            )
+            options = dict(entry_options.get("options") or {})
             if isinstance(options.get("expires"), timedelta):
                 options["expires"] = options["expires"].total_seconds()
-            task = given.get("task")
+            task = entry_options.get("task")
             if not isinstance(task, str):
                 raise NotConvertible("The entry names no task.")
             _check_sent(kwargs, options)
@@ -73,7 +78,7 @@ def _entries(
                 notes=notes,
             )
 
-        yield converted_or_not(str(name), _shown(given), convert, now=now)
+        yield converted_or_not(str(name), _shown(entry_options), convert, now=now)
 
 
 def _check_sent(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -89,16 +94,16 @@ def _check_sent(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         raise NotConvertible("A keyword argument is not JSON.") from None
 
 
-def _shown(given: Mapping[str, Any]) -> str:
-    rule = given.get("schedule")
+def _shown(options: Mapping[str, Any]) -> str:
+    rule = options.get("schedule")
     try:
-        return f"{given.get('task')}: {rule!r}"
+        return f"{options.get('task')}: {rule!r}"
     except Exception:  # noqa: BLE001  # code of the program
-        return f"{given.get('task')}: {type(rule).__qualname__}"
+        return f"{options.get('task')}: {type(rule).__qualname__}"
 
 
 def _timing(
-    given: Mapping[str, Any], celery_app: Any, zone: str | None
+    options: Mapping[str, Any], celery_app: Any, zone: str | None
 ) -> tuple[list[MethodCall], list[str]]:
     from celery.schedules import (  # noqa: PLC0415  # only with Celery
         crontab,
@@ -108,9 +113,11 @@ def _timing(
     )
 
     try:
-        rule = maybe_schedule(given.get("schedule"), bool(given.get("relative")), app=celery_app)
+        rule = maybe_schedule(
+            options.get("schedule"), bool(options.get("relative")), app=celery_app
+        )
     except AttributeError:
-        rule = given.get("schedule")
+        rule = options.get("schedule")
     if getattr(rule, "nowfun", None) is not None:
         raise NotConvertible("It has a clock of its own (nowfun).")
     if isinstance(rule, solar):

@@ -86,8 +86,8 @@ def _entries(text: str, *, zone: str, now: datetime, has_user_column: bool) -> I
         if line.startswith("#"):
             comments.append(line.lstrip("# "))
             continue
-        if found := VARIABLE.fullmatch(line):
-            name, value = found[1] or found[2] or found[3], _unquoted(found[4])
+        if match := VARIABLE.fullmatch(line):
+            name, value = match[1] or match[2] or match[3], _unquoted(match[4])
             if name == ZONES:
                 zone, zone_fault = _checked_zone(value, zone)
             elif name == MAIL:

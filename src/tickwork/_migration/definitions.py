@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tickwork._domain.names import check_name
-from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._kernel.plain_text import escape_line
 from tickwork.errors import InvalidSchedule, TickworkError
+from tickwork.schedules import Timetable
 
 
 class NotConvertible(Exception):  # noqa: N818  # a result of a conversion

@@ -6,96 +6,73 @@ the same parts. It claims nothing itself.
 
 import logging
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Final
 
-from tickwork._define.lifecycle import Lifecycle
-from tickwork._domain.handover import Handover, decode_message
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.lease import LEASE_DEFAULT
-from tickwork._domain.outcome import Failed, Outcome
-from tickwork._domain.run import Claim
-from tickwork._kernel.clock import Clock
+from tickwork._domain.runs.handover import Handover, decode_message
+from tickwork._domain.runs.lease import LEASE_DEFAULT
+from tickwork._domain.runs.outcome import Failed
+from tickwork._domain.runs.run import Claim
+from tickwork._engines.local.thread_caller import ThreadCaller
 from tickwork._kernel.ids import new_id
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
 from tickwork._kernel.processes import ThisProcess
-from tickwork._worker.attempt_runner import AttemptRunner
-from tickwork._worker.cancel_poller import CancelPoller
-from tickwork._worker.heartbeat import Heartbeat
-from tickwork._worker.held_runs import HeldRuns
-from tickwork._worker.known_jobs import KnownJobs
-from tickwork._worker.log_capture import LogCapture
-from tickwork._worker.reaper import Reaper
+from tickwork._stores.contract import WorkerRow
+from tickwork._worker.attempt_core import WorkerContext, build_core
+from tickwork._worker.options import WorkerOptions
+from tickwork._worker.service import UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST
 from tickwork._worker.wakeup import Backoff
-from tickwork._worker.writer import Writer
-from tickwork.engines.contract import EngineHost, RunningAttempt
 from tickwork.errors import JobNotFound, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
-from tickwork.stores.contract import Store, WorkerRow
 
 WATCH_EVERY: Final = 0.5
 REGISTER_EVERY: Final = 10.0
-"""Seconds between two checks of leases and cancels, and between two beats of this process."""
+"""Seconds between two checks of leases and cancels, and between two beats of this process.
+
+The first is longer than that of a worker, because there may be hundreds of such processes.
+"""
 
 WRITE_EVERY: Final = 0.1
-"""Seconds after which outcomes are written, though the message has more runs."""
+"""Seconds after which outcomes are written, though the message has more runs.
+
+A message has at most 0.1 s of short runs, so most are written together.
+"""
+
+UNWRITTEN_FIRST: Final = 0.001
+UNWRITTEN_LONGEST: Final = 1.0
+"""Seconds between two tries to write outcomes.
+
+The first is short, because another thread of this process may be writing them at this moment.
+"""
 
 ACCEPT_SECONDS: Final = 30.0
-"""Seconds for which a message waits for a database that does not answer."""
+"""Seconds for which a message waits, because the database does not answer.
+
+After that, the worker submits the run again, and this process is free for others.
+"""
 
 _log: Final = logging.getLogger("tickwork.worker")
-
-
-class AttemptCaller(Protocol):
-    """Calls handlers in the calling thread."""
-
-    def make_attempt(self, attempt: RunningAttempt, host: EngineHost) -> Outcome:
-        """Make one attempt."""
-        ...
-
-    def wait(self, awaitable: Awaitable[Any]) -> Any:
-        """Run an awaitable to its end."""
-        ...
 
 
 class RemoteWorker:
     """Executes messages about runs. Several threads may do so at once."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        known: KnownJobs,
-        held: HeldRuns,
-        heartbeat: Heartbeat,
-        runner: AttemptRunner,
-        writer: Writer,
-        reaper: Reaper,
-        log_capture: LogCapture,
-        call: AttemptCaller,
-        lifecycle: Lifecycle,
-        timeout_grace: timedelta,
-        version: str,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._known = known
-        self._held = held
-        self._heartbeat = heartbeat
-        self._runner = runner
-        self._writer = writer
-        self._reaper = reaper
-        self._log_capture = log_capture
+    def __init__(self, context: WorkerContext, *, call: ThreadCaller) -> None:
+        options = WorkerOptions()
+        core = build_core(context, batch=options.batch)
+        self._core = core
+        self._context = context
+        self._store, self._clock, self._known = context.store, context.clock, context.known
+        self._held, self._heartbeat = core.held, core.heartbeat
+        self._runner, self._writer = core.runner, core.writer
+        self._reaper = context.build_reaper(core.attempt_store, core.held, in_thread=False)
         self._call = call
-        self._lifecycle = lifecycle
-        self._timeout_grace = timeout_grace
-        self._version = version
-        self._cancels = CancelPoller(store=store, held=held, clock=clock)
-        self._id = WorkerId(new_id(clock.now()))
+        self._timeout_grace = options.timeout_grace
+        self._id = WorkerId(new_id(self._clock.now()))
         self._me = ThisProcess.current()
-        self._started_at = clock.now()
+        self._started_at = self._clock.now()
         self._lock = threading.Lock()
         self._is_started = False
         self._is_over = threading.Event()
@@ -140,15 +117,16 @@ class RemoteWorker:
             if self._is_started:
                 return
             self._known.discover(is_ready=False)
-            self._lifecycle.call_start(self._call.wait)
+            self._context.lifecycle.call_start(self._call.wait)
             # Before the first run is accepted: others must see whether this process lives.
             self._register()
-            self._log_capture.start()
+            self._context.log_capture.start()
             threading.Thread(target=self._watch, name="tickwork-remote", daemon=True).start()
             self._is_started = True
 
     def _accept(self, handovers: Sequence[Handover]) -> list[Claim]:
-        tag, backoff = new_id(self._clock.now()), Backoff(0.05, 2.0)
+        tag = new_id(self._clock.now())
+        backoff = Backoff(UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST)
         deadline = self._clock.monotonic() + ACCEPT_SECONDS
         is_unknown = False
         # It ends with an answer, or at the deadline.
@@ -212,14 +190,14 @@ class RemoteWorker:
 
     def _write(self, claims: Sequence[Claim]) -> None:
         """Write the outcomes of these claims, while their leases can be extended."""
-        backoff = Backoff(0.001, 1.0)
+        backoff = Backoff(UNWRITTEN_FIRST, UNWRITTEN_LONGEST)
         # It ends: an outcome is written or rejected, or its lease is lost.
         while left := [claim for claim in claims if self._is_unwritten(claim)]:
             try:
                 if self._writer.write().size:
                     backoff.reset()
                     continue
-            except (StoreUnavailable, StoreBusy) as error:
+            except StoreError as error:
                 _log.debug("Outcomes wait for the database: %s", error.what)
             if all(run.is_lost for run in map(self._held.of, left) if run is not None):
                 self._held.drop_all(left)
@@ -252,7 +230,7 @@ class RemoteWorker:
             self._heartbeat.step_if_due()
             self._heartbeat.stop_expired()
             self._runner.watch_deadlines(self._timeout_grace)
-            self._cancels.poll()
+            self._core.cancels.poll()
             self._writer.write_logs()
         if self._clock.monotonic() - self._registered_at >= REGISTER_EVERY:
             self._register()
@@ -273,6 +251,6 @@ class RemoteWorker:
                 jobs=(),
                 slots=1,
                 running=len(self._held),
-                version=self._version,
+                version=self._context.version.text,
             )
         )

@@ -1,4 +1,4 @@
-"""Where alerts go when a schedule did not complete in time, and when it does again.
+"""Where alerts go when a schedule is late or a job keeps failing, and when that is over.
 
 >>> from tickwork import Tickwork
 >>> from tickwork.alerts import Webhook
@@ -13,15 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tickwork.alerts.contract import AlertTarget, MissedRunAlert
+    from tickwork.alerts.contract import AlertMessage, AlertTarget, FailingJobAlert, MissedRunAlert
     from tickwork.alerts.http import Slack, Webhook, verify_signature
     from tickwork.alerts.mail import Email
     from tickwork.alerts.registry import Alerts
 
 __all__ = [
+    "AlertMessage",
     "AlertTarget",
     "Alerts",
     "Email",
+    "FailingJobAlert",
     "MissedRunAlert",
     "Slack",
     "Webhook",
@@ -30,6 +32,8 @@ __all__ = [
 
 # Loaded at their first use: a worker without targets needs neither HTTP nor SMTP.
 _HOMES = {
+    "AlertMessage": "contract",
+    "FailingJobAlert": "contract",
     "MissedRunAlert": "contract",
     "AlertTarget": "contract",
     "Alerts": "registry",

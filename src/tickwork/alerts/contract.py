@@ -1,31 +1,65 @@
 """An alert, and what a target must be able to do."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+from tickwork._domain.watch import FailureRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissedRunAlert:
-    """A schedule did not complete in time (``is_over`` is False), or does again.
+class AlertMessage:
+    """Something needs attention (``is_over`` is False), or does not any more.
 
     ``id`` is the same for every delivery of an alert: a target can drop a second one.
     """
 
+    kind: ClassVar[str]
+
     id: str
     is_over: bool
-    schedule: str
     tenant: str
     job: str
-    due_at: datetime  # the firing that was missed first
     at: datetime
     reason: str
 
     @property
     def title(self) -> str:
         """One line without details."""
-        name = f"{self.tenant}/{self.schedule}" if self.tenant else self.schedule
-        return f"{name} {'is well again' if self.is_over else 'did not complete in time'}"
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        """The alert in plain English."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """The alert as plain data, with its kind and its text."""
+        payload = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+        }
+        return {"kind": self.kind, **payload, "text": self.text}
+
+    def _full_name(self, name: str) -> str:
+        return f"{self.tenant}/{name}" if self.tenant else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedRunAlert(AlertMessage):
+    """A schedule did not complete in time, or does again."""
+
+    kind: ClassVar[str] = "missed_run"
+
+    schedule: str
+    due_at: datetime  # the firing that was missed first
+
+    @property
+    def title(self) -> str:
+        """One line without details."""
+        state = "is well again" if self.is_over else "did not complete in time"
+        return f"{self._full_name(self.schedule)} {state}"
 
     @property
     def text(self) -> str:
@@ -34,11 +68,33 @@ class MissedRunAlert:
         what = f"{due} was missed first." if self.is_over else f"{due} is late."
         return f"{self.title}. {what} {self.reason}"
 
-    def to_json(self) -> dict[str, Any]:
-        """The alert as plain data, with its text."""
-        facts = asdict(self)
-        facts |= {"due_at": self.due_at.isoformat(), "at": self.at.isoformat()}
-        return {**facts, "text": self.text}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingJobAlert(AlertMessage):
+    """A job fails repeatedly, or does not any more."""
+
+    kind: ClassVar[str] = "failing_job"
+
+    failing_at: datetime  # when the incident began
+
+    @property
+    def title(self) -> str:
+        """One line without details."""
+        state = "is well again" if self.is_over else "fails repeatedly"
+        return f"{self._full_name(self.job)} {state}"
+
+    @property
+    def text(self) -> str:
+        """The alert in plain English."""
+        return f"{self.title}. {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureWatch:
+    """When a job needs an alert, and the hooks that are called then."""
+
+    rule: FailureRule
+    hooks: tuple[Callable[..., Any], ...] = ()
 
 
 class AlertTarget(Protocol):
@@ -49,6 +105,6 @@ class AlertTarget(Protocol):
         """A name for log messages, without secrets."""
         ...
 
-    def send(self, alert: MissedRunAlert) -> None:
+    def send(self, alert: AlertMessage) -> None:
         """Deliver an alert. If this raises an exception, it is tried again later."""
         ...

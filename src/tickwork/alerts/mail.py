@@ -8,7 +8,8 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from typing import Final
 
-from tickwork.alerts.contract import MissedRunAlert
+from tickwork.alerts.connection import check_address, check_allow
+from tickwork.alerts.contract import AlertMessage
 from tickwork.errors import InvalidOption
 
 _SECURITY: Final = ("starttls", "tls", "none")
@@ -16,7 +17,10 @@ _SECURITY: Final = ("starttls", "tls", "none")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Email:
-    """Sends alerts by SMTP, with STARTTLS unless ``security`` is ``"tls"`` or ``"none"``."""
+    """Sends alerts by SMTP, with STARTTLS unless ``security`` is ``"tls"`` or ``"none"``.
+
+    ``allow`` lists link-local addresses or networks that may be the server.
+    """
 
     host: str
     sender: str
@@ -26,8 +30,10 @@ class Email:
     password: str | None = field(default=None, repr=False)
     security: str = "starttls"
     timeout: float = 10.0  # in seconds
+    allow: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        check_allow(self.allow)
         if self.security not in _SECURITY:
             rule = f"must be one of {', '.join(_SECURITY)}"
             raise InvalidOption("security", self.security, rule)
@@ -41,7 +47,7 @@ class Email:
         """The server."""
         return f"e-mail {self.host}"
 
-    def send(self, alert: MissedRunAlert) -> None:
+    def send(self, alert: AlertMessage) -> None:
         """Send one message."""
         message = EmailMessage()
         message["Subject"] = f"[tickwork] {alert.title}"
@@ -57,6 +63,7 @@ class Email:
         else:
             server = smtplib.SMTP(self.host, self.port, timeout=self.timeout)
         with server:
+            check_address(self.host, server.sock.getpeername()[0], allow=self.allow)  # type: ignore[union-attr]
             if self.security == "starttls":
                 server.starttls(context=context)
             if self.username is not None and self.password is not None:

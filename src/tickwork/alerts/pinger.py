@@ -2,10 +2,11 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tickwork._kernel.loggers import get_logger
+from tickwork.alerts.connection import check_allow
 from tickwork.alerts.http import check_url, request
 from tickwork.events import Event, RunFailed, RunStarted, RunSucceeded
 
@@ -20,11 +21,17 @@ class Pinger:
     """Sends ``URL/start``, ``URL`` and ``URL/fail``, in a thread of its own."""
 
     def __init__(
-        self, url: str, *, job: str, send: Callable[[str], None] = lambda url: request(url, None)
+        self,
+        url: str,
+        *,
+        job: str,
+        allow: Sequence[str] = (),
+        send: Callable[[str], None] | None = None,
     ) -> None:
+        check_allow(allow)
         self._url = check_url(url).rstrip("/")
         self._job = job
-        self._send = send
+        self._send = send or (lambda url: request(url, None, allow=allow))
         self._waiting: queue.Queue[str] = queue.Queue(WAITING_MAX)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -57,9 +64,10 @@ class Pinger:
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tickwork-ping", daemon=True)
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._run, name="tickwork-ping", daemon=True)
+                thread.start()  # when it cannot, the next event tries again
+                self._thread = thread
 
     def _run(self) -> None:
         while True:  # ends when no ping waits

@@ -1,6 +1,7 @@
 """Loads the application that the command line, the environment or a file names."""
 
 import os
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -10,13 +11,16 @@ from typing import Final
 
 import click
 
-from tickwork.app import Tickwork
+from tickwork._config.settings import CONFIG_FILE, app_in, read_document
+from tickwork._masks.url import mask_quoted
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import TickworkError
-from tickwork.settings import CONFIG_FILE, app_in, read_document
 
 APP_VARIABLE: Final = "TICKWORK_APP"
 ATTRIBUTE: Final = "app"
 FRAMES_MAX: Final = 3
+
+_LITERAL: Final = re.compile(r"""(["'])(.*?)(?:(?<!\\)\1|$)""")
 
 _OWN_FOLDER: Final = str(Path(__file__).resolve().parents[1])
 
@@ -65,10 +69,10 @@ def _load_path(path: str) -> Tickwork:
     module_name, _, attribute = path.partition(":")
     attribute = attribute or ATTRIBUTE
     module = import_program(module_name, f"-a {path}")
-    found: object = module
+    target: object = module
     for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, Tickwork):
+        target = getattr(target, part, None)
+    if not isinstance(target, Tickwork):
         known = sorted(name for name, value in vars(module).items() if isinstance(value, Tickwork))
         hint = (
             f"It has {', '.join(known)}: tickwork -a {module_name}:{known[0]}"
@@ -76,8 +80,8 @@ def _load_path(path: str) -> Tickwork:
             else "It has no Tickwork application."
         )
         raise AppNotLoaded(f"{module_name} has no application {attribute!r}.\n{hint}")
-    found.path = f"{module_name}:{attribute}"
-    return found
+    target.path = f"{module_name}:{attribute}"
+    return target
 
 
 def _add_current_folder() -> None:
@@ -118,14 +122,19 @@ def _import_failure(name: str, error: BaseException) -> AppNotLoaded:
     lines = [f"{name} cannot be imported: {_describe(error)}"]
     if isinstance(error, SyntaxError) and error.filename:
         lines += [f"  {_relative_path(error.filename)}, line {error.lineno}:"]
-        lines += [f"      {(error.text or '').strip()}"] if error.text else []
+        lines += [f"      {_mask_literals(error.text.strip())}"] if error.text else []
     else:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if _is_user_code(frame.filename)]
         for frame in own[-FRAMES_MAX:]:
             lines += [f"  {_relative_path(frame.filename)}, line {frame.lineno}:"]
-            lines += [f"      {frame.line}"]
+            lines += [f"      {_mask_literals(frame.line or '')}"]
     return AppNotLoaded("\n".join(lines))
+
+
+def _mask_literals(line: str) -> str:
+    """Mask the URLs in a line of code."""
+    return mask_quoted(line, (literal[2] for literal in _LITERAL.finditer(line)))
 
 
 def _describe(error: BaseException) -> str:

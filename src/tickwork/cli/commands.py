@@ -1,12 +1,17 @@
 """What every command shares: its declaration, its context, its errors and exit codes."""
 
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from getpass import getuser
+from socket import gethostname
+from typing import Any, Final, TypeVar
 
 import click
 
+from tickwork._kernel.json_form import as_json
 from tickwork._kernel.plain_text import escape_lines
-from tickwork.app import Tickwork
+from tickwork._program import name_commands
+from tickwork.app.tickwork import Tickwork
 from tickwork.cli.app_loader import load_app
 from tickwork.cli.log_output import LogOptions, configure_log
 from tickwork.cli.output import Output, json_text
@@ -20,6 +25,8 @@ from tickwork.errors import (
     WaitTimeout,
     WorkerNotFound,
 )
+
+T = TypeVar("T")
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
@@ -70,6 +77,24 @@ class CommandContext:
             if not self.is_mounted or self.log != LogOptions():
                 configure_log(self.log)
         return self._app
+
+    def audit(self, action: str, subject: str, change: Callable[[], T], **detail: Any) -> T:
+        """Add an entry to the audit log in the name of the user of this machine, and change it."""
+        return self.app.audit.perform(
+            action,
+            subject,
+            change,
+            actor=_user_name(),
+            source=f"command line on {gethostname()}",
+            detail=as_json({name: value for name, value in detail.items() if value}),
+        )
+
+
+def _user_name() -> str:
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):  # a container may have no entry for the user id
+        return str(getattr(os, "getuid", lambda: "unknown")())
 
 
 class CommandError(click.ClickException):
@@ -125,6 +150,9 @@ class DocumentedCommand(click.Command):
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
 
+    def get_help(self, ctx: click.Context) -> str:
+        return name_commands(super().get_help(ctx))
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
         with formatter.section("Examples"):
@@ -173,6 +201,6 @@ def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # n
 
 
 def _context(ctx: click.Context) -> CommandContext:
-    found = ctx.find_object(CommandContext)
-    assert found is not None, ctx
-    return found
+    context = ctx.find_object(CommandContext)
+    assert context is not None, ctx
+    return context

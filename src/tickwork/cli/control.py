@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import click
 
+from tickwork._control.audit import subject_of
 from tickwork._define.definition import Definition
+from tickwork._dispatch.dispatch_options import apply_dispatch_options
+from tickwork._dispatch.runs import RunHandle
 from tickwork._domain.identity import RunId
-from tickwork._domain.status import FINAL, RunStatus
-from tickwork._inspect.runs import RunView
-from tickwork._kernel.plurals import count_of
-from tickwork.app import Tickwork
+from tickwork._domain.runs.status import FINAL, RunStatus
+from tickwork._inspect.runs import DispatchedRunView
+from tickwork._kernel.plain_text import count_of
+from tickwork._stores.contract import Pruned, RunFilter
+from tickwork.app.tickwork import Tickwork
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.formats import relative, shown
 from tickwork.cli.parameters import (
@@ -30,7 +35,6 @@ from tickwork.cli.parameters import (
 )
 from tickwork.cli.render import BAD, DIM, GOOD, WARN, Column, Part, TextLine, TextTable, styled
 from tickwork.errors import ArgumentError, RunError
-from tickwork.stores.contract import RunFilter
 
 LINES_MAX: Final = 20
 UNFINISHED: Final = frozenset(RunStatus) - FINAL
@@ -38,16 +42,8 @@ UNFINISHED: Final = frozenset(RunStatus) - FINAL
 # ---------------------------------------------------------------- dispatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchResult:
-    """The dispatched run."""
-
-    is_new: bool  # false: an earlier run has the same unique key
-    run: RunView
-
-
 @command(
-    result_type=DispatchResult,
+    result_type=DispatchedRunView,
     examples="""
 tickwork dispatch greet name=Ann
 tickwork dispatch report '{"kind": "daily", "pages": [1, 2]}' --delay 10m
@@ -95,33 +91,37 @@ def dispatch_command(
     app = ctx.app
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("Use --delay or --at, not both.")
-    draft: Any = app.remote(job) if remote else app.draft
-    for name in ("delay", "at", "queue", "priority", "unique", "expires", "tenant", "target"):
-        if options[name] is not None:
-            draft = getattr(draft, name)(options[name])
-    if options["tags"]:
-        draft = draft.tags(*options["tags"])
+    draft = apply_dispatch_options(app.remote(job).draft if remote else app.draft, options)
     definition = None if remote else app.registry.get(job)
     arguments = _parse_arguments(args, definition)
-    handle = draft.dispatch(**arguments) if remote else draft.args(**arguments).dispatch(job)
+
+    def dispatch() -> RunHandle[Any]:
+        handle: RunHandle[Any] = (
+            draft.dispatch(**arguments) if remote else draft.args(**arguments).dispatch(job)
+        )
+        return handle
+
+    # Values of arguments may be secret: the audit log has their names.
+    detail = {**options, "args": sorted(arguments)}
+    handle = ctx.audit("run.dispatch", f"job/{job}", dispatch, **detail)
     if wait:
         handle.wait(timeout)
-    found = DispatchResult(is_new=handle.is_new, run=app.inspect.view(handle.read()))
+    dispatched = app.inspect.view_dispatched(handle)
     now = app.clock.now()
-    ctx.out.show(found, lambda: _dispatch_parts(found, now, is_waited=wait))
-    if wait and found.run.status is not RunStatus.COMPLETED:
+    ctx.out.show(dispatched, lambda: _dispatch_parts(dispatched, now, is_waited=wait))
+    if wait and dispatched.run.status is not RunStatus.COMPLETED:
         sys.exit(EXIT_FAILURE)
 
 
 def _parse_arguments(args: Sequence[str], definition: Definition | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for arg in args:
         if arg.lstrip().startswith("{"):
             try:
-                given = json.loads(arg)
+                parsed = json.loads(arg)
             except ValueError as error:
                 raise click.BadParameter(f"{arg} is not valid JSON: {error}.") from None
-            found.update(given if definition is None else definition.payload.rebuild(given))
+            arguments.update(parsed if definition is None else definition.payload.rebuild(parsed))
             continue
         name, equals, value = arg.partition("=")
         if not equals or not name.isidentifier():
@@ -129,10 +129,10 @@ def _parse_arguments(args: Sequence[str], definition: Definition | None) -> dict
                 f"{arg!r} is not an argument. Write KEY=VALUE, or a JSON object: "
                 '\'{"name": "Ann"}\'.'
             )
-        if name in found:
+        if name in arguments:
             raise click.BadParameter(f"{name!r} is given twice.")
-        found[name] = _value_of(name, value, definition)
-    return found
+        arguments[name] = _value_of(name, value, definition)
+    return arguments
 
 
 def _value_of(name: str, text: str, definition: Definition | None) -> Any:
@@ -159,9 +159,11 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
-def _dispatch_parts(found: DispatchResult, now: datetime, *, is_waited: bool) -> Iterator[Part]:
-    run = found.run
-    if not found.is_new:
+def _dispatch_parts(
+    dispatched: DispatchedRunView, now: datetime, *, is_waited: bool
+) -> Iterator[Part]:
+    run = dispatched.run
+    if not dispatched.is_new:
         yield TextLine(f"No new run: {run.id} has the same key and is {run.status}.", WARN)
     elif is_waited:
         yield TextLine(f"{run.id} {run.status}", styled(run.status).style)
@@ -211,12 +213,16 @@ tickwork retry --job send_email --status failed_permanent --since 2h --yes
 )
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @run_filter_options
+@click.option("--fresh", is_flag=True, help="Repeat stored steps, too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **filters: Any) -> None:
+def retry_command(
+    ctx: CommandContext, *, ids: tuple[str, ...], fresh: bool, yes: bool, **filters: Any
+) -> None:
     """Run finished runs again.
 
     Each one becomes a new run that refers to the old one. Select runs by id or by options; by
-    default, options select runs with status failed_permanent that were not retried before.
+    default, options select runs with status failed_permanent that were not retried before. Steps
+    that a run has stored before it failed are not repeated.
     """
     app = ctx.app
     default = frozenset({RunStatus.FAILED_PERMANENT})
@@ -229,9 +235,9 @@ def retry_command(ctx: CommandContext, *, ids: tuple[str, ...], yes: bool, **fil
     retried: list[RetriedRun] = []
 
     def retry(run_id: RunId) -> None:
-        retried.append(RetriedRun(run=run_id, new=app.runs.retry(run_id).id))
+        retried.append(RetriedRun(run=run_id, new=app.runs.retry(run_id, fresh=fresh).id))
 
-    refused = _apply(ctx, selected, retry, "Retrying")
+    refused = _apply(ctx, selected, retry, "Retrying", "run.retry")
     done = RetryResult(retried=retried, refused=refused, left_out=left_out)
     ctx.out.show(
         done,
@@ -283,7 +289,7 @@ def cancel_command(
             raise RunError(run_id, f"The run {run_id} has already finished.")
         canceled.append(run_id)
 
-    refused = _apply(ctx, selected, cancel, "Canceling")
+    refused = _apply(ctx, selected, cancel, "Canceling", "run.cancel", reason=reason)
     text = f"{count_of(len(canceled), 'run')} canceled, or requested to stop."
     ctx.out.show(
         CancelResult(canceled=canceled, refused=refused),
@@ -291,6 +297,114 @@ def cancel_command(
     )
     if refused:
         sys.exit(EXIT_FAILURE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmitResult:
+    """An event: whether it was stored, or one of its name and key existed."""
+
+    event: str
+    key: str
+    is_new: bool
+
+
+@command(
+    result_type=EmitResult,
+    examples="""
+tickwork emit order.paid 42 '{"amount": 5}'
+""",
+)
+@click.argument("event")
+@click.argument("key")
+@click.argument("data", default="null")
+@click.option("--tenant", default="", help="The tenant of the waiting runs.")
+def emit_command(ctx: CommandContext, event: str, key: str, data: str, tenant: str) -> None:
+    """Store an event: runs that wait for it continue.
+
+    The first event of a name and key is stored; later ones are ignored. DATA is JSON.
+    """
+    app, value = ctx.app, _parse_json(data)
+    emitted = ctx.audit(
+        "event.emit",
+        f"event/{event}",
+        lambda: app.emit(event, key=key, data=value, tenant=tenant),
+        key=key,
+    )
+    _show_event(ctx, EmitResult(event=event, key=key, is_new=emitted.is_new))
+
+
+@command(
+    result_type=EmitResult,
+    examples="""
+tickwork signal 019b78c9-0a80 approved '{"by": "ann"}'
+""",
+)
+@click.argument("run", metavar="ID")
+@click.argument("event")
+@click.argument("data", default="null")
+def signal_command(ctx: CommandContext, run: str, event: str, data: str) -> None:
+    """Send an event to one run, which waits for it with ctx.wait_for.
+
+    DATA is JSON. ID can be the first characters of an id.
+    """
+    app, value = ctx.app, _parse_json(data)
+    run_id = app.inspect.find(run)
+    is_new = ctx.audit(
+        "run.signal",
+        f"run/{run_id}",
+        lambda: app.runs.signal(run_id, event, value),
+        event=event,
+    )
+    _show_event(ctx, EmitResult(event=event, key=run_id, is_new=is_new))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeResult:
+    """A run whose sleep was ended."""
+
+    run: RunId
+    was_asleep: bool
+
+
+@command(
+    result_type=WakeResult,
+    examples="""
+tickwork wake 019b78c9-0a80
+""",
+    exit_codes={EXIT_FAILURE: "the run does not sleep"},
+)
+@click.argument("run", metavar="ID")
+def wake_command(ctx: CommandContext, run: str) -> None:
+    """End the sleep of a run: it continues now.
+
+    ID can be the first characters of an id.
+    """
+    app = ctx.app
+    run_id = app.inspect.find(run)
+    was_asleep = ctx.audit("run.wake", f"run/{run_id}", lambda: app.runs.wake(run_id))
+    text = f"The run {run_id} {'continues now' if was_asleep else 'does not sleep'}."
+    ctx.out.show(
+        WakeResult(run=run_id, was_asleep=was_asleep),
+        lambda: [TextLine(text, GOOD if was_asleep else DIM)],
+    )
+    if not was_asleep:
+        sys.exit(EXIT_FAILURE)
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text} is not valid JSON: {error}.") from None
+
+
+def _show_event(ctx: CommandContext, result: EmitResult) -> None:
+    text = (
+        f"The event {result.event!r} is stored."
+        if result.is_new
+        else f"An event {result.event!r} with this key exists. It stays as it is."
+    )
+    ctx.out.show(result, lambda: [TextLine(text, GOOD if result.is_new else DIM)])
 
 
 def _read_filters(
@@ -332,6 +446,23 @@ def _confirm(selected: Sequence[RunId], verb: str, *, is_confirmed: bool) -> Non
 
 
 def _apply(
+    ctx: CommandContext,
+    selected: Sequence[RunId],
+    act: Callable[[RunId], None],
+    label: str,
+    action: str,
+    **detail: Any,
+) -> list[RejectedRun]:
+    """Act on each run, with one entry about all of them in the audit log."""
+    if not selected:
+        return []
+    subject, more = subject_of("run", selected, now=ctx.app.clock.now())
+    return ctx.audit(
+        action, subject, lambda: _act_on_each(ctx, selected, act, label), **detail, **more
+    )
+
+
+def _act_on_each(
     ctx: CommandContext, selected: Sequence[RunId], act: Callable[[RunId], None], label: str
 ) -> list[RejectedRun]:
     refused = []
@@ -372,11 +503,18 @@ _subject_options: Final = apply_options(
 )
 
 
+def _confirm_unknown(queue: str) -> None:
+    question = f"Nothing is known of a queue {queue!r}. Pause it?"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Confirm with --yes.")
+    click.confirm(question, abort=True)
+
+
 def _read_subject(**names: str | None) -> tuple[str, str]:
-    found = [(kind, name) for kind, name in names.items() if name is not None]
-    if len(found) != 1:
+    subjects = [(kind, name) for kind, name in names.items() if name is not None]
+    if len(subjects) != 1:
         raise click.UsageError("Pass exactly one of --queue, --job and --schedule.")
-    return found[0]
+    return subjects[0]
 
 
 @command(
@@ -390,6 +528,9 @@ tickwork pause --schedule nightly
 @_subject_options
 @click.option("--until", type=FUTURE_TIME, help="Resume at this time: 2026-03-01T09:00, or 2h.")
 @click.option("--note", default="", help="Note for others, such as the reason.")
+@click.option(
+    "-y", "--yes", "is_confirmed", is_flag=True, help="Pause a queue of which nothing is known."
+)
 def pause_command(
     ctx: CommandContext,
     *,
@@ -399,6 +540,7 @@ def pause_command(
     tenant: str,
     until: datetime | None,
     note: str,
+    is_confirmed: bool,
 ) -> None:
     """Pause a queue, a job or a schedule.
 
@@ -407,10 +549,18 @@ def pause_command(
     """
     app = ctx.app
     kind, name = _read_subject(queue=queue, job=job, schedule=schedule)
-    if kind == "schedule":
-        until = app.schedules.pause(name, tenant=tenant, note=note, until=until).paused_until
-    else:
-        until = app.pause(queue=queue, job=job, note=note, until=until).until
+    if queue is not None and not (is_confirmed or app.inspect.knows_queue(queue)):
+        _confirm_unknown(queue)
+
+    def pause() -> datetime | None:
+        if kind == "schedule":
+            pause = app.schedules.pause
+            return pause(name, tenant=tenant, note=note, until=until).paused_until
+        return app.pause(queue=queue, job=job, note=note, until=until).until
+
+    until = ctx.audit(
+        f"{kind}.pause", f"{kind}/{name}", pause, tenant=tenant, note=note, until=until
+    )
     end = "it is resumed" if until is None else shown(until)
     ctx.out.show(
         PauseResult(kind=kind, name=name, is_paused=True, until=until, note=note),
@@ -436,11 +586,15 @@ def resume_command(
     """
     app = ctx.app
     kind, name = _read_subject(queue=queue, job=job, schedule=schedule)
-    if kind == "schedule":
+
+    def resume() -> bool:
+        if kind != "schedule":
+            return app.resume(queue=queue, job=job)
         was_paused = app.schedules.get(name, tenant=tenant).is_paused
         app.schedules.resume(name, tenant=tenant)
-    else:
-        was_paused = app.resume(queue=queue, job=job)
+        return was_paused
+
+    was_paused = ctx.audit(f"{kind}.resume", f"{kind}/{name}", resume, tenant=tenant)
     text = f"Resumed {kind} {name!r}." if was_paused else f"{kind.title()} {name!r} was not paused."
     ctx.out.show(
         PauseResult(kind=kind, name=name, is_paused=False),
@@ -492,7 +646,10 @@ def drain_command(ctx: CommandContext, *, workers: tuple[str, ...], is_all: bool
     if is_all:
         rows = app.inspect.status().workers
         workers = tuple(row.id for row in rows if not row.is_silent and row.queues != ())
-    requested = [app.drain_worker(worker) for worker in workers]
+    requested = [
+        ctx.audit("worker.drain", f"worker/{worker}", partial(app.drain_worker, worker))
+        for worker in workers
+    ]
     done = [DrainedWorker(id=row.id, host=row.host, pid=row.pid) for row in requested]
     lines = [TextLine(f"Requested that {each.host}:{each.pid} drains.", GOOD) for each in done]
     ctx.out.show(
@@ -539,9 +696,15 @@ def prune_command(ctx: CommandContext, days: float, batch: int, orphans: bool) -
     program defined within the last two hours.
     """
     app = ctx.app
-    canceled = app.cancel_orphans(days=days) if orphans else 0
-    with ctx.out.progress("Pruning") as progress:
-        pruned = app.prune(days, batch=batch, on_batch=lambda total: progress(sum(total), None))
+
+    def prune() -> tuple[int, Pruned]:
+        canceled = app.cancel_orphans(days=days) if orphans else 0
+        with ctx.out.progress("Pruning") as progress:
+            return canceled, app.prune(
+                days, batch=batch, on_batch=lambda total: progress(sum(total), None)
+            )
+
+    canceled, pruned = ctx.audit("history.prune", "history", prune, days=days, orphans=orphans)
     done = PruneResult(
         runs=pruned.runs, jobs=pruned.jobs, schedules=pruned.schedules, orphans=canceled
     )

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final
 
+from tickwork._dialects import is_embedded
 from tickwork._kernel.loggers import get_logger
+from tickwork._stores.contract import RunFilter
 from tickwork._worker.wakeup import Backoff
 from tickwork.errors import AccessDenied, StoreUnavailable
-from tickwork.stores.contract import RunFilter
 
 FIRST: Final = 0.5
 LONGEST: Final = 10.0
@@ -16,19 +18,22 @@ _log: Final = get_logger("tickwork.worker")
 
 
 def wait_for_database(
-    app: Any, *, limit: float | None, sleep: Callable[[float], object] = time.sleep
-) -> None:
-    """Return when the database answers. ``limit`` is in seconds; None means no limit.
+    app: Any,
+    *,
+    limit: timedelta | None,
+    sleep: Callable[[float], object],
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Return True when the database answers, or False after a stop.
 
     Raises:
         StoreError: It does not answer within the limit, or waiting does not help: the password is
             wrong, the database or its tables do not exist, or a file cannot be opened.
     """
     backoff = Backoff(FIRST, LONGEST)
-    deadline = None if limit is None else time.monotonic() + limit
+    deadline = None if limit is None else time.monotonic() + limit.total_seconds()
     is_waiting = False
-    # It ends at the limit, or with Ctrl-C.
-    while True:
+    while not is_stopped():
         try:
             app.runs.page(RunFilter(), limit=1)
         except StoreUnavailable as error:
@@ -42,9 +47,9 @@ def wait_for_database(
         else:
             if is_waiting:
                 _log.info("The database answers.")
-            return
+            return True
+    return False
 
 
 def _may_return(error: StoreUnavailable) -> bool:
-    is_file = error.url.startswith("sqlite")
-    return not (is_file or error.is_permanent or isinstance(error, AccessDenied))
+    return not (is_embedded(error.url) or error.is_permanent or isinstance(error, AccessDenied))

@@ -8,15 +8,15 @@ from typing import Final
 
 import click
 
-from tickwork._domain.expectations import MissedExpectation
 from tickwork._domain.explain import Explanation
 from tickwork._domain.health import Check, Level
-from tickwork._kernel.plurals import count_of
+from tickwork._domain.watch import MissedExpectation
+from tickwork._kernel.plain_text import count_of
+from tickwork._masks.url import mask_url
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.parameters import DURATION, complete_jobs
 from tickwork.cli.reasons import explanation_parts
 from tickwork.cli.render import BAD, BOLD, DIM, GOOD, WARN, Cell, Column, Part, TextLine, TextTable
-from tickwork.errors import mask_url
 
 LEVELS: Final = {Level.OK: GOOD, Level.WARN: WARN, Level.BAD: BAD}
 
@@ -39,9 +39,9 @@ def explain_command(ctx: CommandContext, what: str, tenant: str) -> None:
     comes first.
     """
     app = ctx.app
-    found = app.explain(what, tenant=tenant)
+    explanation = app.explain(what, tenant=tenant)
     now = app.clock.now()
-    ctx.out.show(found, lambda: explanation_parts(found, now))
+    ctx.out.show(explanation, lambda: explanation_parts(explanation, now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +76,26 @@ def doctor_command(ctx: CommandContext, strict: bool, worker: bool) -> None:  # 
     checks = [app.check_worker()] if worker else app.check_health()
     failing = {Level.BAD, Level.WARN} if strict else {Level.BAD}
     is_well = not any(check.level in failing for check in checks)
-    found = HealthReport(url=mask_url(app.settings.url), is_well=is_well, checks=checks)
-    ctx.out.show(found, lambda: _health_parts(found))
+    report = HealthReport(url=mask_url(app.settings.url), is_well=is_well, checks=checks)
+    ctx.out.show(report, lambda: _health_parts(report))
     if not is_well:
         sys.exit(EXIT_FAILURE)
 
 
-def _health_parts(found: HealthReport) -> Iterator[Part]:
-    yield TextLine(found.url, DIM)
+def _health_parts(report: HealthReport) -> Iterator[Part]:
+    yield TextLine(report.url, DIM)
     yield TextTable(
         [Column(""), Column("check"), Column("result", is_flexible=True)],
         [
             (Cell(check.level.value, LEVELS[check.level]), Cell(check.name, BOLD), check.text)
-            for check in found.checks
+            for check in report.checks
         ],
     )
-    for check in found.checks:
+    for check in report.checks:
         if check.level is not Level.OK and check.fix:
             yield TextLine(f"{check.name}: {check.fix}", LEVELS[check.level])
-    warnings = sum(check.level is Level.WARN for check in found.checks)
-    if not found.is_well:
+    warnings = sum(check.level is Level.WARN for check in report.checks)
+    if not report.is_well:
         yield TextLine("Unhealthy.", BOLD)
     elif warnings:
         yield TextLine(f"Healthy, with {count_of(warnings, 'warning')}.", BOLD)
@@ -128,29 +128,29 @@ tickwork watch --once || echo "a schedule is late"
 )
 @click.option("--once", is_flag=True, help="Check once, list late schedules, and raise no alert.")
 def watch_command(ctx: CommandContext, every: timedelta, once: bool) -> None:  # noqa: FBT001  # a flag
-    """Raise an alert if a schedule does not complete in time, and one when it has completed again.
+    """Raise an alert if a schedule is late or a job keeps failing, and one when that is over.
 
-    It checks the schedules that have expect_within, and executes no runs. Run it beside the
-    workers, best on another machine: then it also notices that no worker is alive. Several watch
-    processes raise each alert once.
+    It checks the schedules that have expect_within and the jobs of app.alerts.watch_failures, and
+    executes no runs. Run it beside the workers, best on another machine: then it also notices that
+    no worker is alive. Several watch processes raise each alert once.
     """
     app = ctx.app
     if not once:
         ctx.out.note("Watching. Ctrl-C ends it.")
         app.watch(every)
         return
-    found = WatchReport(missed=app.inspect.status().missed)
-    ctx.out.show(found, lambda: _missed_parts(found))
-    if found.missed:
+    report = WatchReport(missed=app.inspect.status().missed)
+    ctx.out.show(report, lambda: _missed_parts(report))
+    if report.missed:
         sys.exit(EXIT_FAILURE)
 
 
-def _missed_parts(found: WatchReport) -> Iterator[Part]:
+def _missed_parts(report: WatchReport) -> Iterator[Part]:
     yield TextTable(
         [Column("schedule"), Column("due"), Column("reason", is_flexible=True)],
         [
             (Cell(each.schedule, BAD), f"{each.due_at:%Y-%m-%d %H:%M:%S} UTC", each.reason)
-            for each in found.missed
+            for each in report.missed
         ],
         empty="Every expected firing has completed.",
     )

@@ -40,10 +40,10 @@ class FileWatch:
 
     def _read(self) -> dict[Path, int]:
         files = [file for folder in self._folders for file in folder.glob("*.py")]
-        found: dict[Path, int] = {}
+        times: dict[Path, int] = {}
         for file in [*files, Path(CONFIG_FILE)]:
             try:
-                found[file] = file.stat().st_mtime_ns
+                times[file] = file.stat().st_mtime_ns
             except OSError:
                 continue  # it is being replaced, or there is none
-        return found
+        return times

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import Run
-from tickwork._domain.status import RunStatus
-from tickwork.app import Tickwork
-from tickwork.stores.contract import RunFilter
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores.contract import RunFilter
+from tickwork.app.tickwork import Tickwork
 
 _State: TypeAlias = tuple[RunStatus, int, str | None]
 
@@ -43,17 +43,17 @@ class RunFollower:
     def poll(self) -> list[Run]:
         """The runs that changed, the oldest first."""
         page = self._app.runs.page(self._where, limit=PAGE).runs
-        found = {run.id: run for run in page}
+        run_by_id = {run.id: run for run in page}
         # Unfinished runs that dropped out of the newest page are read by id.
-        missing = [run_id for run_id in self._unfinished if run_id not in found]
-        found |= {run.id: run for run in self._app.runs.get_many(missing)}
+        missing = [run_id for run_id in self._unfinished if run_id not in run_by_id]
+        run_by_id |= {run.id: run for run in self._app.runs.get_many(missing)}
         changed = [
             run
-            for run in found.values()
+            for run in run_by_id.values()
             if self._seen.get(run.id) != _state(run)
             and (run.id in self._seen or _changed_at(run) >= self._since)
         ]
-        for run in found.values():
+        for run in run_by_id.values():
             self._remember(run)
         return sorted(changed, key=_changed_at)
 

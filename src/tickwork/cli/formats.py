@@ -4,10 +4,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from tickwork._kernel.durations import human_duration
-
-_NOW_WITHIN = timedelta(milliseconds=500)
-
+from tickwork._kernel.durations import human_duration, relative_time
 
 PROGRESS_WIDTH: Final = 10
 
@@ -29,29 +26,10 @@ def progress_text(stored: Any) -> str:
 
 
 def relative(moment: datetime | None, now: datetime, *, nothing: str = "-") -> str:
-    """The rough distance from now: ``in 4m 12s``, ``2h 3m ago``, ``now``.
-
-    >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    >>> relative(noon + timedelta(minutes=4), noon), relative(noon - timedelta(days=2), noon)
-    ('in 4m', '2d ago')
-    """
+    """The rough distance from now, or ``nothing``."""
     if moment is None:
         return nothing
-    ahead = moment - now
-    if abs(ahead) < _NOW_WITHIN:
-        return "now"
-    if ahead > timedelta(0):
-        return f"in {_rough(ahead)}"
-    return f"{_rough(-ahead)} ago"
-
-
-def _rough(length: timedelta) -> str:
-    seconds = length.total_seconds()
-    if seconds >= 600:
-        length = timedelta(minutes=round(seconds / 60))
-    elif seconds >= 3:
-        length = timedelta(seconds=round(seconds))
-    return human_duration(length)
+    return relative_time(moment, now)
 
 
 def local(moment: datetime) -> datetime:

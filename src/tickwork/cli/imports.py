@@ -8,12 +8,11 @@ from typing import Any, Final
 import click
 
 from tickwork._kernel.clock import SystemClock
-from tickwork._kernel.plain_text import escape_lines
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of, escape_lines
+from tickwork._masks.url import mask_reason, mask_url
 from tickwork._migration.definitions import ImportedSchedules
 from tickwork.cli.app_loader import import_program
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.errors import mask_url
 
 CRONTAB_MAX: Final = 1_000_000
 """The largest crontab that is read, in bytes."""
@@ -62,21 +61,21 @@ def import_command(  # noqa: PLR0917  # click passes them by name
     firings. An entry without an equal rule becomes a comment with the reason.
     """
     if kind == "crontab":
-        found = _import_crontab(source, zone=zone, has_user_column=user_column)
+        imported = _import_crontab(source, zone=zone, has_user_column=user_column)
     elif kind == "celery":
-        found = _import_celery(source, zone=zone)
+        imported = _import_celery(source, zone=zone)
     elif "://" in source:
-        found = _import_job_store(source, table=table, is_trusted=trust)
+        imported = _import_job_store(source, table=table, is_trusted=trust)
     else:
-        found = _import_scheduler(source)
+        imported = _import_scheduler(source)
     if ctx.out.is_json:
-        ctx.out.show(found, tuple)
+        ctx.out.show(imported, tuple)
     else:
-        click.echo(escape_lines(found.code), nl=False)
-    total = len(found.converted) + len(found.unconverted)
-    if found.unconverted:
+        click.echo(escape_lines(imported.code), nl=False)
+    total = len(imported.converted) + len(imported.unconverted)
+    if imported.unconverted:
         ctx.out.note(
-            f"{len(found.unconverted)} of {count_of(total, 'entry', 'entries')} not converted. "
+            f"{len(imported.unconverted)} of {count_of(total, 'entry', 'entries')} not converted. "
             "See the comments in the code.",
             "yellow",
         )
@@ -118,9 +117,9 @@ def _import_celery(source: str, *, zone: str | None) -> ImportedSchedules:
     _require("celery", "Celery")
     from tickwork._migration.celery_beat import read_beat_schedule  # noqa: PLC0415  # on demand
 
-    module, attribute, found = _load(source, "app", lambda value: hasattr(value, "send_task"))
+    module, attribute, celery_app = _load(source, "app", lambda value: hasattr(value, "send_task"))
     return read_beat_schedule(
-        found, module=module, attribute=attribute, zone=zone, now=SystemClock().now()
+        celery_app, module=module, attribute=attribute, zone=zone, now=SystemClock().now()
     )
 
 
@@ -128,9 +127,9 @@ def _import_scheduler(source: str) -> ImportedSchedules:
     _require("apscheduler", "APScheduler")
     from tickwork._migration.apscheduler_jobs import read_scheduler  # noqa: PLC0415  # on demand
 
-    _, _, found = _load(source, "scheduler", lambda value: hasattr(value, "get_jobs"))
-    defaults = {**JOB_DEFAULTS, **getattr(found, "_job_defaults", {})}
-    return read_scheduler(found, source=source, defaults=defaults, now=SystemClock().now())
+    _, _, scheduler = _load(source, "scheduler", lambda value: hasattr(value, "get_jobs"))
+    defaults = {**JOB_DEFAULTS, **getattr(scheduler, "_job_defaults", {})}
+    return read_scheduler(scheduler, source=source, defaults=defaults, now=SystemClock().now())
 
 
 def _import_job_store(url: str, *, table: str, is_trusted: bool) -> ImportedSchedules:
@@ -151,7 +150,7 @@ def _import_job_store(url: str, *, table: str, is_trusted: bool) -> ImportedSche
             rows = [(str(job_id), bytes(state)) for job_id, state in connection.execute(query)]
         engine.dispose()
     except (sa.exc.SQLAlchemyError, ModuleNotFoundError) as error:
-        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        reason = mask_reason(str(getattr(error, "orig", None) or error), url).splitlines()[0]
         raise click.UsageError(
             f"The job store {mask_url(url)} cannot be read: {reason}\n"
             "SOURCE is the URL of a database as SQLAlchemyJobStore takes it, and --table is the "
@@ -174,9 +173,9 @@ def _load(source: str, default: str, is_wanted: Any) -> tuple[str, str, Any]:
     """Import the object that a source names."""
     module_name, _, attribute = source.partition(":")
     attribute = attribute or default
-    found: Any = import_program(module_name, f"SOURCE {source}")
+    target: Any = import_program(module_name, f"SOURCE {source}")
     for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if found is None or not is_wanted(found):
+        target = getattr(target, part, None)
+    if target is None or not is_wanted(target):
         raise click.UsageError(f"{module_name} has no {default} named {attribute!r}.")
-    return module_name, attribute, found
+    return module_name, attribute, target

@@ -4,20 +4,21 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
 import click
 
-from tickwork._domain.run import Run
-from tickwork._domain.status import Phase, RunStatus
-from tickwork._inspect.runs import ID_LENGTH, RunDetails, RunView
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._inspect.run_search import RunList
+from tickwork._inspect.runs import ID_LENGTH, RunDetails, RunView, StepView
 from tickwork._inspect.status import JobView, Status, WorkerView
 from tickwork._kernel.durations import human_duration
-from tickwork._kernel.plurals import count_of
-from tickwork.app import Tickwork
+from tickwork._kernel.plain_text import count_of
+from tickwork._program import name_commands
+from tickwork._stores.contract import Pause, RunFilter
 from tickwork.cli.commands import CommandContext, command
 from tickwork.cli.follow import RunFollower
 from tickwork.cli.formats import clock_time, elapsed, local_zone, progress_text, relative, shown
@@ -45,7 +46,6 @@ from tickwork.cli.render import (
     TextTable,
     styled,
 )
-from tickwork.stores.contract import RunFilter
 
 _QUEUE_COUNTS: Final = ("ready", "waiting", "blocked", "running")
 OVERDUE: Final = timedelta(seconds=5)
@@ -71,107 +71,120 @@ def status_command(ctx: CommandContext, watch: bool, every: timedelta) -> None: 
     """Show jobs, unfinished runs, workers and pauses."""
     app, out = ctx.app, ctx.out
     if not watch:
-        found = app.inspect.status()
-        out.show(found, lambda: status_parts(found))
+        status = app.inspect.status()
+        out.show(status, lambda: status_parts(status))
         return
     with out.live() as draw, suppress(KeyboardInterrupt):
         while True:  # until Ctrl-C
-            found = app.inspect.status()
+            status = app.inspect.status()
             if out.is_json:
-                click.echo(json_text(found, is_line=True))
+                click.echo(json_text(status, is_line=True))
             else:
-                draw(status_parts(found))
+                draw(status_parts(status))
             time.sleep(max(every.total_seconds(), 0.1))
 
 
-def status_parts(found: Status) -> Iterator[Part]:
-    now = found.now
+def status_parts(status: Status) -> Iterator[Part]:
+    now = status.now
     yield FieldList(
         [
-            ("jobs", f"{found.defined} defined here, {found.running} running, {found.idle} idle"),
-            ("runs", _run_counts(found)),
+            (
+                "jobs",
+                f"{status.defined} defined here, {status.running} running, {status.idle} idle",
+            ),
+            ("runs", _run_counts(status)),
             ("time", f"{shown(now)}, by the database's clock"),
         ]
     )
-    if found.missed:
+    if status.missed:
         yield TextTable(
             [Column("schedule"), Column("due"), Column("reason", is_flexible=True)],
             [
                 (Cell(each.schedule, BAD), relative(each.due_at, now), each.reason)
-                for each in found.missed
+                for each in status.missed
             ],
             title="Not completed in time",
         )
-    if found.pauses:
+    if status.pauses:
+        yield _pause_table(status.pauses, now)
+    if status.queues:
         yield TextTable(
-            [Column("paused"), Column("name"), Column("since"), Column("until"), Column("note")],
-            [
-                (
-                    Cell(pause.kind.value, WARN),
-                    pause.name,
-                    relative(pause.paused_at, now),
-                    "resumed" if pause.until is None else relative(pause.until, now),
-                    pause.note,
-                )
-                for pause in found.pauses
-            ],
-            title="Pauses",
-        )
-    if found.queues:
-        yield TextTable(
-            [
-                Column("queue"),
-                *(Column(name, is_right=True) for name in _QUEUE_COUNTS),
-            ],
+            [Column("queue"), *(Column(name, is_right=True) for name in _QUEUE_COUNTS)],
             [
                 (
                     Cell(f"{queue.name} (paused)", WARN) if queue.is_paused else queue.name,
-                    *(f"{getattr(queue, name):,}" for name in _QUEUE_COUNTS),
+                    *(
+                        f"{getattr(queue, name):,}{'+' if name in queue.capped else ''}"
+                        for name in _QUEUE_COUNTS
+                    ),
                 )
-                for queue in found.queues
+                for queue in status.queues
             ],
             title="Queues",
         )
     yield TextTable(
-        [
-            Column("job"),
-            Column("queue", drop=1),
-            Column("priority", is_right=True, drop=2),
-            Column("schedule", is_flexible=True),
-            Column("last run"),
-            Column("next run"),
-            Column("running", is_right=True),
-            Column("lease ends", drop=4),
-            Column("failures", is_right=True),
-            Column("seen", drop=3),
-            Column("error", is_flexible=True),
-        ],
-        [_job_row(job, now) for job in found.jobs],
+        _JOB_COLUMNS,
+        [_job_row(job, now) for job in status.jobs],
         title="Jobs",
         empty="No jobs: this program defines none, and none has run.",
     )
     yield TextTable(
-        [
-            Column("host"),
-            Column("pid", is_right=True),
-            Column("uptime"),
-            Column("last report"),
-            Column("queues", is_flexible=True),
-            Column("jobs", is_right=True, drop=1),
-            Column("running", is_right=True),
-            Column("slots", is_right=True),
-        ],
-        [_worker_row(worker, now) for worker in found.workers],
+        _WORKER_COLUMNS,
+        [_worker_row(worker, now) for worker in status.workers],
         title="Workers",
-        empty="No worker is running. Start one: tickwork work",
+        empty=name_commands("No worker is running. Start one: tickwork work"),
     )
 
 
-def _run_counts(found: Status) -> str:
-    def capped(count: int) -> str:
-        return f"{count:,}" if count < found.cap else f"{found.cap:,} or more"
+_JOB_COLUMNS: Final = [
+    Column("job"),
+    Column("queue", drop=1),
+    Column("priority", is_right=True, drop=2),
+    Column("schedule", is_flexible=True),
+    Column("last run"),
+    Column("next run"),
+    Column("running", is_right=True),
+    Column("lease ends", drop=4),
+    Column("failures", is_right=True),
+    Column("seen", drop=3),
+    Column("error", is_flexible=True),
+]
 
-    counts = [f"{capped(count)} {phase}" for phase, count in found.runs.items() if count]
+_WORKER_COLUMNS: Final = [
+    Column("host"),
+    Column("pid", is_right=True),
+    Column("uptime"),
+    Column("last report"),
+    Column("queues", is_flexible=True),
+    Column("jobs", is_right=True, drop=1),
+    Column("running", is_right=True),
+    Column("slots", is_right=True),
+]
+
+
+def _pause_table(pauses: Sequence[Pause], now: datetime) -> TextTable:
+    return TextTable(
+        [Column("paused"), Column("name"), Column("since"), Column("until"), Column("note")],
+        [
+            (
+                Cell(pause.kind.value, WARN),
+                pause.name,
+                relative(pause.paused_at, now),
+                "resumed" if pause.until is None else relative(pause.until, now),
+                pause.note,
+            )
+            for pause in pauses
+        ],
+        title="Pauses",
+    )
+
+
+def _run_counts(status: Status) -> str:
+    counts = [
+        f"{count:,}{' or more' if phase in status.capped else ''} {phase}"
+        for phase, count in status.runs.items()
+        if count
+    ]
     return ", ".join(counts) or "none unfinished"
 
 
@@ -221,15 +234,6 @@ def _worker_row(worker: WorkerView, now: datetime) -> Sequence[Cell | str]:
 
 
 # ---------------------------------------------------------------- runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunList:
-    """Runs, the newest first. Pass ``cursor`` to --after for the next page."""
-
-    runs: list[RunView]
-    cursor: str | None  # null: this is the last page
-    searched_since: datetime | None = None  # set if a search ended here: pass the cursor
 
 
 @command(
@@ -286,24 +290,19 @@ def runs_command(
         _follow(ctx, RunFollower(app, where, limit=limit), every=every)
         return
     if text or args:
-        found = _search(app, where, text=text, args=args, cursor=cursor, limit=limit)
+        runs = app.inspect.list_runs(where, text=text, args=args, cursor=cursor, limit=limit)
     else:
         page = app.runs.page(where, cursor=cursor, limit=limit)
-        found = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
+        runs = RunList(runs=[app.inspect.view(run) for run in page.runs], cursor=page.cursor)
     now = app.clock.now()
-    ctx.out.show(found, lambda: [*run_parts(found, now), *_hints(where), *_bounds(found)])
+    ctx.out.show(runs, lambda: [*run_parts(runs, now), *_hints(where), *_bounds(runs)])
 
 
-def _search(app: Tickwork, where: RunFilter, **options: Any) -> RunList:
-    found = app.inspect.list_runs(where, **options)
-    return RunList(runs=found.runs, cursor=found.cursor, searched_since=found.searched_since)
-
-
-def _bounds(found: RunList) -> list[TextLine]:
-    if found.searched_since is None:
+def _bounds(runs: RunList) -> list[TextLine]:
+    if runs.searched_since is None:
         return []
-    since = f"{found.searched_since:%Y-%m-%d %H:%M:%S} UTC"
-    hint = f"Searched back to {since}. To search older runs, add --after {found.cursor}"
+    since = f"{runs.searched_since:%Y-%m-%d %H:%M:%S} UTC"
+    hint = f"Searched back to {since}. To search older runs, add --after {runs.cursor}"
     return [TextLine(hint, DIM)]
 
 
@@ -315,8 +314,8 @@ def _hints(where: RunFilter) -> list[TextLine]:
     return [TextLine(f"{hint} --status failed_permanent", DIM)]
 
 
-def run_parts(found: RunList, now: datetime) -> Iterator[Part]:
-    width = id_width([view.id for view in found.runs])
+def run_parts(runs: RunList, now: datetime) -> Iterator[Part]:
+    width = id_width([view.id for view in runs.runs])
     yield TextTable(
         [
             Column("id"),
@@ -327,11 +326,11 @@ def run_parts(found: RunList, now: datetime) -> Iterator[Part]:
             Column("attempts", is_right=True, drop=1),
             Column("details", is_flexible=True),
         ],
-        [_run_row(view, now, width) for view in found.runs],
+        [_run_row(view, now, width) for view in runs.runs],
         empty="No runs match.",
     )
-    if found.cursor is not None:
-        yield TextLine(f"More runs: raise -n, or add --after {found.cursor}", DIM)
+    if runs.cursor is not None:
+        yield TextLine(f"More runs: raise -n, or add --after {runs.cursor}", DIM)
 
 
 def _run_row(view: RunView, now: datetime, width: int) -> Sequence[Cell | str]:
@@ -414,19 +413,19 @@ tickwork inspect 019b78c9-0a80 --json | jq .run.args
 @click.argument("run", metavar="ID")
 @click.option("--traceback", "is_full", is_flag=True, help="Print the tracebacks in full.")
 def inspect_command(ctx: CommandContext, run: str, is_full: bool) -> None:  # noqa: FBT001  # a flag
-    """Show one run: attempts, arguments, result, logs.
+    """Show one run: attempts, steps, arguments, result, logs.
 
     For an unfinished run, also show why it has not finished. ID can be the first characters
     of an id, as long as they match one run only.
     """
     app = ctx.app
-    found = app.inspect.details(app.inspect.find(run))
+    details = app.inspect.details(app.inspect.find(run))
     now = app.clock.now()
-    ctx.out.show(found, lambda: details_parts(found, now, is_full=is_full))
+    ctx.out.show(details, lambda: details_parts(details, now, is_full=is_full))
 
 
-def details_parts(found: RunDetails, now: datetime, *, is_full: bool) -> Iterator[Part]:
-    run = found.run
+def details_parts(details: RunDetails, now: datetime, *, is_full: bool) -> Iterator[Part]:
+    run = details.run
     yield FieldList(list(_run_fields(run, now)))
     if run.args:
         yield FieldList([(name, _text(value)) for name, value in run.args.items()], "Arguments")
@@ -438,18 +437,39 @@ def details_parts(found: RunDetails, now: datetime, *, is_full: bool) -> Iterato
             Column("worker"),
             Column("details", is_flexible=True),
         ],
-        list(_timeline(found, now)),
+        list(_timeline(details, now)),
         title=f"Timeline ({local_zone(now)})",
     )
-    for attempt in found.attempts:
-        if attempt.traceback and (is_full or attempt is found.attempts[-1]):
+    if details.steps:
+        yield TextTable(
+            [
+                Column("step"),
+                Column("kind"),
+                Column("state"),
+                Column("time"),
+                Column("value", is_flexible=True),
+            ],
+            [
+                (
+                    step.name,
+                    step.kind.value,
+                    styled(step.state),
+                    clock_time(step.at, now),
+                    _step_text(step, now),
+                )
+                for step in details.steps
+            ],
+            title="Steps",
+        )
+    for attempt in details.attempts:
+        if attempt.traceback and (is_full or attempt is details.attempts[-1]):
             lines = attempt.traceback.rstrip().splitlines()
             if not is_full and len(lines) > TRACEBACK_LINES:
                 lines = ["  … (--traceback prints all of it)", *lines[-TRACEBACK_LINES:]]
             yield TextLine(f"\nTraceback of attempt {attempt.attempt}", BOLD)
             # Indented: the text of an exception may look like another part of this page.
             yield from (TextLine(f"  {line}") for line in lines)
-    if found.log:
+    if details.log:
         yield TextTable(
             [
                 Column("time"),
@@ -459,13 +479,13 @@ def details_parts(found: RunDetails, now: datetime, *, is_full: bool) -> Iterato
             ],
             [
                 (clock_time(line.at, now), line.level, line.logger, line.message)
-                for line in found.log
+                for line in details.log
             ],
             title="Log",
         )
-    if found.causes:
+    if details.causes:
         yield TextLine("\nWhy it has not finished", BOLD)
-        yield from cause_lines(found.causes, now)
+        yield from cause_lines(details.causes, now)
 
 
 def _run_fields(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]:
@@ -504,15 +524,15 @@ def _run_fields(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]
         yield "reason", Cell(run.reason, styled(run.status).style)
 
 
-def _timeline(found: RunDetails, now: datetime) -> Iterator[Sequence[Cell | str]]:
-    run = found.run
+def _timeline(details: RunDetails, now: datetime) -> Iterator[Sequence[Cell | str]]:
+    run = details.run
     # A first due time is known until an attempt moves it.
     is_later = run.due_at > run.created_at and not run.attempt
     due = f"due {relative(run.due_at, run.created_at)}" if is_later else ""
     events: list[tuple[datetime, str, Cell, str, str]] = [
         (run.created_at, "", Cell("created"), "", due)
     ]
-    for attempt in found.attempts:
+    for attempt in details.attempts:
         number = f"attempt {attempt.attempt}"
         if attempt.started_at is not None:
             events.append((attempt.started_at, number, Cell("started", BUSY), "", ""))
@@ -522,7 +542,7 @@ def _timeline(found: RunDetails, now: datetime) -> Iterator[Sequence[Cell | str]
             styled(attempt.outcome).style or WARN,
         )
         events.append((attempt.ended_at, number, what, str(attempt.worker or ""), error))
-    if run.started_at is not None and (run.lease_until is not None or not found.attempts):
+    if run.started_at is not None and (run.lease_until is not None or not details.attempts):
         number, worker = f"attempt {run.attempt}", str(run.worker or "")
         events.append((run.started_at, number, Cell("started", BUSY), worker, ""))
     if run.cancel_requested_at is not None:
@@ -540,6 +560,12 @@ def _timeline(found: RunDetails, now: datetime) -> Iterator[Sequence[Cell | str]
 
 def _after(what: str, started_at: datetime | None, ended_at: datetime) -> str:
     return what if started_at is None else f"{what} after {elapsed(started_at, ended_at)}"
+
+
+def _step_text(step: StepView, now: datetime) -> str:
+    if step.until is not None and step.value is None:
+        return f"until {shown(step.until)} ({relative(step.until, now)})"
+    return _text(step.value)
 
 
 def _text(value: Any) -> str:

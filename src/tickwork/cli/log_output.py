@@ -52,19 +52,19 @@ class JsonFormatter(logging.Formatter):
     """One JSON object for each record, with the fields that the program gave it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        found: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
             "pid": record.process,
         }
-        found |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        entry |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_text:
-            found["traceback"] = record.exc_text
+            entry["traceback"] = record.exc_text
         elif record.exc_info:
-            found["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(found, default=str)
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
 
 
 def configure_log(options: LogOptions) -> None:

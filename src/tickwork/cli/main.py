@@ -1,12 +1,17 @@
 """The command ``tickwork``: its groups of commands, and the module of each."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
-from tickwork.app import Tickwork
+from tickwork._masks.url import mask_quoted
+from tickwork._program import name_commands
+from tickwork.app.tickwork import Tickwork
+from tickwork.cli.app_loader import APP_VARIABLE
 from tickwork.cli.commands import CommandContext
 from tickwork.errors import suggest
 
@@ -16,7 +21,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "ui": ("Dashboard", "ui"),
     "inspect": ("Inspect", "status runs inspect"),
     "schedules": ("Schedules and definitions", "next preview simulate show calendar"),
-    "control": ("Control", "dispatch retry cancel pause resume drain prune"),
+    "control": ("Control", "dispatch retry cancel emit signal wake pause resume drain prune"),
     "diagnose": ("Diagnose", "explain doctor watch"),
     "imports": ("Migrate", "import"),
 }
@@ -27,8 +32,31 @@ MODULES: Final = {name: module for module, (_, names) in GROUPS.items() for name
 CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+_WORDS: Final = "tickwork.words"
+
+
 class CommandGroup(click.Group):
-    """Loads a command when it is called: a worker does not load the others."""
+    """Loads a command when it is called: a worker does not load the others.
+
+    Errors about the command line repeat its words. URLs among them are masked.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        words = list(args)  # click empties the list
+        with _masking_errors(words):
+            ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta[_WORDS] = words
+        return ctx
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _masking_errors(ctx.meta[_WORDS]):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's
         return list(MODULES)
@@ -37,9 +65,12 @@ class CommandGroup(click.Group):
         if cmd_name not in MODULES:
             return None
         module = import_module(f"tickwork.cli.{MODULES[cmd_name]}")
-        found = getattr(module, f"{cmd_name}_command")
-        assert isinstance(found, click.Command), cmd_name
-        return found
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def get_help(self, ctx: click.Context) -> str:
+        return name_commands(super().get_help(ctx))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, MODULES))
@@ -64,11 +95,24 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+@contextmanager
+def _masking_errors(words: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        values = [word.partition("=")[2] for word in words]
+        attached = [word.removeprefix("-a") for word in words]
+        origins = [*words, *values, *attached, os.environ.get(APP_VARIABLE, "")]
+        error.message = mask_quoted(error.message, origins)  # type: ignore[misc]
+        raise
+
+
 def command_for(app: Tickwork | None = None) -> click.Group:
     """Build the command for one application, or for the one that the command line names."""
 
     @click.pass_context
     def cli(ctx: click.Context, verbose: bool, path: str | None = None) -> None:  # noqa: FBT001  # a flag
+        _require_folder()
         ctx.obj = CommandContext(path=path, app=app, is_verbose=verbose)
 
     params: list[click.Parameter] = [
@@ -95,6 +139,16 @@ def command_for(app: Tickwork | None = None) -> click.Group:
     if app is None:
         group = click.version_option(package_name="tickwork")(group)
     return group
+
+
+def _require_folder() -> None:
+    """Fail if the current folder was deleted: no relative path and no module is found there."""
+    try:
+        os.getcwd()  # noqa: PTH109  # Path.cwd() is the same
+    except FileNotFoundError:
+        raise click.UsageError(
+            "The current folder was deleted.\nChange to a folder that exists, and try again."
+        ) from None
 
 
 cli: Final = command_for()

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import click
 
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.status import RunStatus
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import parse_duration
+from tickwork._stores.contract import RunFilter
 from tickwork.cli.app_loader import APP_VARIABLE, load_app
 from tickwork.errors import TickworkError
-from tickwork.stores.contract import RunFilter
 
 
 class DurationParam(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
@@ -43,8 +43,8 @@ class SizeParam(click.ParamType):  # type: ignore[type-arg]  # as above
     _FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        size = int(float(found[1]) * self._FACTORS[found[2].upper()]) if found else 0
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        size = int(float(match[1]) * self._FACTORS[match[2].upper()]) if match else 0
         if size <= 0:
             self.fail(f"It must be a size such as 512M or 2G, got {value!r}.", param, ctx)
         return size

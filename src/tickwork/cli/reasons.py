@@ -18,6 +18,7 @@ TIME_LABELS: Final = {
     Why.OVERLAPPED: "at",
     Why.NOT_UNIQUE: "at",
     Why.MISSED: "at",
+    Why.RULE_CHANGED: "at",
     Why.RUNNING: "since",
     Why.CANCELING: "requested",
     Why.RETIRED: "last seen",
@@ -30,21 +31,23 @@ TIME_LABELS: Final = {
     Why.RETRYING: "due",
     Why.POSTPONED: "due",
     Why.SNOOZED: "due",
+    Why.SLEEPING: "wakes",
+    Why.WAITS_FOR_EVENT: "at most until",
     Why.RATE_LIMITED: "not before",
     Why.ABOUT_TO_START: "due",
 }
 
 
-def explanation_parts(found: Explanation, now: datetime, depth: int = 0) -> Iterator[Part]:
+def explanation_parts(explanation: Explanation, now: datetime, depth: int = 0) -> Iterator[Part]:
     indent = "  " * depth
-    yield TextLine(f"{indent}{found.kind} {found.name}", BOLD)
-    if not found.causes and not found.parts:
+    yield TextLine(f"{indent}{explanation.kind} {explanation.name}", BOLD)
+    if not explanation.causes and not explanation.parts:
         yield TextLine(f"{indent}  Nothing prevents it from running.")
-    yield from cause_lines(found.causes, now, indent + "  ")
-    for part in found.parts:
+    yield from cause_lines(explanation.causes, now, indent + "  ")
+    for part in explanation.parts:
         yield from explanation_parts(part, now, depth + 1)
-    if found.left_out:
-        yield TextLine(f"{indent}  … and {found.left_out:,} more (schedules and runs)", DIM)
+    if explanation.left_out:
+        yield TextLine(f"{indent}  … and {explanation.left_out:,} more (schedules and runs)", DIM)
 
 
 def cause_lines(causes: Sequence[Cause], now: datetime, indent: str = "") -> Iterator[Part]:

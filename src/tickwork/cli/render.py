@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from tickwork._domain.outcome import OutcomeKind
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork._domain.runs.status import RunStatus
 from tickwork._kernel.plain_text import escape_line, escape_lines
 
 GOOD: Final = "green"

@@ -8,15 +8,16 @@ from typing import Final
 
 import click
 
+from tickwork._calendars.calendars import NO_CALENDARS
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.definitions import JobDescription, describe_jobs
 from tickwork._inspect.rule_preview import RulePreview, preview_rule
-from tickwork._inspect.schedules import Firing, UpcomingFirings
 from tickwork._inspect.simulation import Simulation, simulate
+from tickwork._inspect.upcoming_firings import Firing, UpcomingFirings
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import human_duration
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.formats import clock_time, local_zone, relative, weekday_time
 from tickwork.cli.parameters import DURATION, FUTURE_TIME, LIMIT, complete_jobs, number_option
@@ -62,12 +63,12 @@ def next_command(
         each.spec.name != schedule for each in app.inspect.active_schedules()
     ):
         app.schedules.get(schedule)  # raises if there is none
-    found = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
-    ctx.out.show(found, lambda: _upcoming_parts(found))
+    upcoming = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
+    ctx.out.show(upcoming, lambda: _upcoming_parts(upcoming))
 
 
-def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
-    now = found.now
+def _upcoming_parts(upcoming: UpcomingFirings) -> Iterator[Part]:
+    now = upcoming.now
     yield TextTable(
         [
             Column("in"),
@@ -77,17 +78,17 @@ def _upcoming_parts(found: UpcomingFirings) -> Iterator[Part]:
             Column("job", drop=1),
             Column("rule", is_flexible=True, drop=2),
         ],
-        [_firing_row(firing, now) for firing in found.firings],
+        [_firing_row(firing, now) for firing in upcoming.firings],
         empty="No schedule will fire.",
     )
-    if any(not firing.is_written for firing in found.firings):
+    if any(not firing.is_written for firing in upcoming.firings):
         yield TextLine("* Not in the database yet: the first worker to start adds it.", DIM)
     inactive = [
         f"{count} {state}"
         for count, state in (
-            (found.paused, "paused"),
-            (found.retired, "retired"),
-            (found.finished, "finished"),
+            (upcoming.paused, "paused"),
+            (upcoming.retired, "retired"),
+            (upcoming.finished, "finished"),
         )
         if count
     ]
@@ -150,20 +151,27 @@ def preview_command(
     """Explain a rule and list its next instants.
 
     RULE is a cron expression, a symbol, a pattern, or a chain of methods. This needs no database,
-    and an application (-a) only for its own symbols.
+    and an application (-a) only for its own symbols and calendars.
     """
     start = SystemClock().now() if after is None else after.astimezone(UTC)
-    symbols = ctx.app.symbols if ctx.path or ctx.is_mounted else SYMBOLS
-    found = preview_rule(rule, zone=zone, count=count, start=start, symbols=symbols)
-    ctx.out.show(found, lambda: _preview_parts(found, start))
+    app = ctx.app if ctx.path or ctx.is_mounted else None
+    preview = preview_rule(
+        rule,
+        zone=zone,
+        count=count,
+        start=start,
+        symbols=SYMBOLS if app is None else app.symbols,
+        calendars=NO_CALENDARS if app is None else app.calendars,
+    )
+    ctx.out.show(preview, lambda: _preview_parts(preview, start))
 
 
-def _preview_parts(found: RulePreview, now: datetime) -> Iterator[Part]:
-    yield TextLine(found.description, BOLD)
+def _preview_parts(preview: RulePreview, now: datetime) -> Iterator[Part]:
+    yield TextLine(preview.description, BOLD)
     yield TextTable(
         [
             Column("#", is_right=True),
-            Column(f"rule's time ({found.zone})"),
+            Column(f"rule's time ({preview.zone})"),
             Column(f"local time ({local_zone(now)})"),
             Column("in"),
             Column("gap", drop=1),
@@ -171,18 +179,18 @@ def _preview_parts(found: RulePreview, now: datetime) -> Iterator[Part]:
         [
             (
                 str(number),
-                Cell(weekday_time(at, zone=found.zone), BUSY),
+                Cell(weekday_time(at, zone=preview.zone), BUSY),
                 weekday_time(at),
                 relative(at, now).removeprefix("in "),
-                Cell(_gap(found.instants, number - 1), DIM),
+                Cell(_gap(preview.instants, number - 1), DIM),
             )
-            for number, at in enumerate(found.instants, 1)
+            for number, at in enumerate(preview.instants, 1)
         ],
         empty="It never fires.",
     )
-    if found.notes:
+    if preview.notes:
         yield TextLine("\nClock changes", BOLD)
-        yield from (TextLine(f"- {note}", WARN) for note in found.notes)
+        yield from (TextLine(f"- {note}", WARN) for note in preview.notes)
 
 
 def _gap(instants: Sequence[datetime], index: int) -> str:
@@ -225,7 +233,7 @@ def simulate_command(
     if zone is not None:
         Zone.named(zone)
     with ctx.out.progress("Simulating") as progress:
-        found = simulate(
+        simulation = simulate(
             app.inspect.active_schedules(),
             begin=app.clock.now(),
             days=days,
@@ -233,22 +241,23 @@ def simulate_command(
             collisions_max=collisions_max,
             progress=progress,
         )
-    ctx.out.show(found, lambda: _simulation_parts(found))
+    ctx.out.show(simulation, lambda: _simulation_parts(simulation))
 
 
-def _simulation_parts(found: Simulation) -> Iterator[Part]:
+def _simulation_parts(simulation: Simulation) -> Iterator[Part]:
     yield TextLine(
-        f"{count_of(found.firings, 'firing')} of {count_of(len(found.schedules), 'schedule')}, "
-        f"{weekday_time(found.begin)} to {weekday_time(found.end)}",
+        f"{count_of(simulation.firings, 'firing')} "
+        f"of {count_of(len(simulation.schedules), 'schedule')}, "
+        f"{weekday_time(simulation.begin)} to {weekday_time(simulation.end)}",
         BOLD,
     )
-    highest, width = max(found.by_hour, default=0), max(min(terminal_width() - 30, 60), 10)
+    highest, width = max(simulation.by_hour, default=0), max(min(terminal_width() - 30, 60), 10)
     if highest:
         yield TextTable(
-            [Column(f"hour ({found.zone})"), Column("firings", is_right=True), Column("")],
+            [Column(f"hour ({simulation.zone})"), Column("firings", is_right=True), Column("")],
             [
                 (f"{hour:02}:00", f"{count:,}", Cell(bar(count / highest, width), BUSY))
-                for hour, count in enumerate(found.by_hour)
+                for hour, count in enumerate(simulation.by_hour)
             ],
             title="By hour of the day",
         )
@@ -264,21 +273,21 @@ def _simulation_parts(found: Simulation) -> Iterator[Part]:
             (
                 Cell(each.name, BOLD),
                 f"{each.firings:,}",
-                f"{each.firings / ((found.end - found.begin) / timedelta(days=1)):,.1f}",
-                relative(each.first_at, found.begin),
+                f"{each.firings / ((simulation.end - simulation.begin) / timedelta(days=1)):,.1f}",
+                relative(each.first_at, simulation.begin),
                 Cell(each.rule, DIM),
             )
-            for each in found.schedules
+            for each in simulation.schedules
         ],
         title="By schedule",
         empty="No schedule will fire.",
     )
-    if found.busiest_minute is not None and found.busiest_minute_firings > 1:
+    if simulation.busiest_minute is not None and simulation.busiest_minute_firings > 1:
         yield TextLine(
-            f"\nBusiest minute: {weekday_time(found.busiest_minute)}, "
-            f"{count_of(found.busiest_minute_firings, 'firing')}."
+            f"\nBusiest minute: {weekday_time(simulation.busiest_minute)}, "
+            f"{count_of(simulation.busiest_minute_firings, 'firing')}."
         )
-    if found.collisions:
+    if simulation.collisions:
         yield TextTable(
             [
                 Column("time"),
@@ -287,11 +296,11 @@ def _simulation_parts(found: Simulation) -> Iterator[Part]:
             ],
             [
                 (weekday_time(each.at), str(each.count), ", ".join(each.schedules))
-                for each in found.collisions
+                for each in simulation.collisions
             ],
             title="Collisions (jitter, or H in cron, spreads them)",
         )
-    notes = [(each.name, note) for each in found.schedules for note in each.notes]
+    notes = [(each.name, note) for each in simulation.schedules for note in each.notes]
     if notes:
         yield TextLine("\nClock changes", BOLD)
         yield from (TextLine(f"- {name}: {note}", WARN) for name, note in notes)
@@ -355,7 +364,7 @@ def _jobs_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
                 str(job.priority),
                 str(job.attempts_max),
                 _limits(job) or "-",
-                "; ".join(each.rule for each in job.schedules) or "-",
+                "; ".join(_rules(job)) or "-",
                 Cell(job.handler, DIM),
             )
             for job in jobs
@@ -406,6 +415,12 @@ def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
         title="Schedules",
         empty="None: it runs when it is dispatched.",
     )
+
+
+def _rules(job: JobDescription) -> Iterator[str]:
+    """The rules of its schedules. The first schedule has the name of the job."""
+    for each in job.schedules:
+        yield each.rule if each.name == job.name else f"{each.name}: {each.rule}"
 
 
 def _limits(job: JobDescription) -> str:

@@ -1,7 +1,6 @@
 """Commands to set up an application: ``init``, ``install``, ``settings`` and others."""
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,16 +9,18 @@ from typing import Any, Final
 
 import click
 
+from tickwork._config.settings import VARIABLES
+from tickwork._dialects import DIALECT_BY_NAME
 from tickwork._kernel.durations import human_duration
+from tickwork._masks.url import mask_url
+from tickwork._stores import dialect_of
+from tickwork._stores._sql import script
+from tickwork._stores._sql.queries import TABLE_PREFIX, check_prefix
+from tickwork._stores._sql.script import SchemaStep
 from tickwork.cli.app_loader import APP_VARIABLE, AppNotLoaded
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
 from tickwork.cli.render import BOLD, DIM, GOOD, WARN, Cell, Column, TextLine, TextTable
-from tickwork.errors import mask_url
-from tickwork.settings import VARIABLES
-from tickwork.stores import dialect_of
-from tickwork.stores._sql import script
-from tickwork.stores._sql.queries import TABLE_PREFIX
-from tickwork.stores._sql.script import SchemaStep
+from tickwork.errors import InvalidOption
 
 JOBS: Final = '''"""Your jobs. `tickwork work` runs them."""
 
@@ -119,14 +120,15 @@ class InstallResult:
 
 
 def _check_prefix(_ctx: click.Context, _option: click.Parameter, value: str) -> str:
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", value) is None:
-        raise click.BadParameter("use lower-case letters, digits and underscores.")
-    return value
+    try:
+        return check_prefix(value)
+    except InvalidOption as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _DIALECT: Final = click.option(
     "--dialect",
-    type=click.Choice(script.DIALECTS),
+    type=click.Choice(list(DIALECT_BY_NAME)),
     help="With --sql or --grants: for this database, without an application.",
 )
 
@@ -170,13 +172,13 @@ def _step_lines(done: InstallResult) -> list[TextTable]:
     return [TextTable([Column("version"), Column("statement")], rows)] if rows else []
 
 
-def _find_dialect(ctx: CommandContext, given: str | None, option: str) -> str:
+def _find_dialect(ctx: CommandContext, name_given: str | None, option: str) -> str:
     if ctx.out.is_json:
         raise click.UsageError(f"{option} prints SQL: leave out --json.")
-    found = given or dialect_of(ctx.app.settings.url)
-    if found is None:
+    name = name_given or dialect_of(ctx.app.settings.url)
+    if name is None:
         raise click.UsageError(f"{mask_url(ctx.app.settings.url)} has no tables: name a --dialect.")
-    return found
+    return name
 
 
 @command(
@@ -214,13 +216,13 @@ def install_command(
     if is_sql and is_grants:
         raise click.UsageError("Use either --sql or --grants.")
     if is_sql:
-        found = _find_dialect(ctx, dialect, "--sql")
-        click.echo(script.schema_script(found, prefix=prefix), nl=False)
+        dialect_name = _find_dialect(ctx, dialect, "--sql")
+        click.echo(script.schema_script(dialect_name, prefix=prefix), nl=False)
     elif is_grants:
-        found = _find_dialect(ctx, dialect, "--grants")
-        if found == "sqlite":
+        dialect_name = _find_dialect(ctx, dialect, "--grants")
+        if not DIALECT_BY_NAME[dialect_name].has_roles:
             raise click.UsageError("SQLite has no roles: the permissions of the file decide.")
-        click.echo(script.grant_script(found, prefix=prefix), nl=False)
+        click.echo(script.grant_script(dialect_name, prefix=prefix), nl=False)
     elif dialect is not None:
         raise click.UsageError("--dialect needs --sql or --grants.")
     elif prefix != TABLE_PREFIX:
@@ -288,25 +290,25 @@ def settings_command(ctx: CommandContext) -> None:
 
     Order of precedence: arguments in code, environment variables, the file, defaults.
     """
-    found = _settings(ctx)
-    ctx.out.show(SettingList(found), lambda: [_settings_table(found)])
+    settings = _settings(ctx)
+    ctx.out.show(SettingList(settings), lambda: [_settings_table(settings)])
 
 
 def _settings(ctx: CommandContext) -> list[Setting]:
     app = ctx.app
     settings = app.settings
-    found = [Setting("app", app.path or "-", _app_source(ctx), APP_VARIABLE)]
+    listed = [Setting("app", app.path or "-", _app_source(ctx), APP_VARIABLE)]
     for name, variable in VARIABLES.items():
         value = getattr(settings, "should_install" if name == "install" else name)
         masked = mask_url(value) if name == "url" else value
-        found.append(Setting(name, masked, settings.sources.get(name, "default"), variable))
+        listed.append(Setting(name, masked, settings.sources.get(name, "default"), variable))
     # Values as they were given: types of errors and lengths are shown as in code.
-    given = {name: str(value) for name, value in app.defaults.given.items()}
-    found.append(Setting("defaults", given, "the program" if given else "default", "-"))
-    return found
+    defaults = {name: str(value) for name, value in app.defaults.values_set.items()}
+    listed.append(Setting("defaults", defaults, "the program" if defaults else "default", "-"))
+    return listed
 
 
-def _settings_table(found: list[Setting]) -> TextTable:
+def _settings_table(settings: list[Setting]) -> TextTable:
     return TextTable(
         [
             Column("setting"),
@@ -321,7 +323,7 @@ def _settings_table(found: list[Setting]) -> TextTable:
                 Cell(each.source, DIM if each.source == "default" else GOOD),
                 Cell(each.variable, DIM),
             )
-            for each in found
+            for each in settings
         ],
     )
 

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
 from tickwork.cli.render import (
     BOLD,
     DIM,

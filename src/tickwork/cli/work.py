@@ -5,23 +5,23 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from tickwork._domain.health import WorkerState
 from tickwork._kernel.durations import format_duration, human_duration
-from tickwork._kernel.plain_text import escape_lines
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of, escape_lines
 from tickwork._kernel.signals import stop_on_signals
 from tickwork._kernel.systemd import READY, STOPPING, ServiceNotifier
 from tickwork._worker.options import WorkerOptions
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.cli.commands import (
     EXIT_BEHIND,
     EXIT_DRAINED,
@@ -43,10 +43,15 @@ EXCLUSIVE_LOCK: Final = "tickwork work"
 SUPERVISOR_VARIABLE: Final = "TICKWORK_SUPERVISOR"
 """Tells a worker the process id of its supervisor."""
 PARENT_POLL: Final = 0.5
-_ELSEWHERE: Final = {
-    "--http": "In a cluster, start one container for each process.",
-    "--ui": "Serve the dashboard with `tickwork ui` beside them.",
-}
+EXIT_SECONDS: Final = 20.0
+"""How long a worker that is stuck may take to exit, after its drain time."""
+EXIT_POLL: Final = 1.0
+OF_SUPERVISOR: Final = frozenset({"processes", "reload", "exclusive", "http", "ui"})
+"""Options of ``work`` that its child processes do not get as they are. The supervisor holds the
+lock of ``--exclusive`` itself, ``--ui`` serves one process, and each child has a port of its own
+for ``--http``."""
+
+PORT_MAX: Final = 65_535
 
 
 exclusive_option: Final = click.option(
@@ -79,20 +84,21 @@ tickwork work --reload
 """,
     exit_codes={
         EXIT_FAILURE: "another exclusive process is running (--exclusive)",
-        EXIT_STORE: "the database cannot be reached, or its file was replaced or is damaged",
-        EXIT_STUCK: "a thread did not stop at its timeout; start a new process",
+        EXIT_STORE: "the database cannot be reached, its file was replaced or is damaged, or "
+        "outcomes could not be written",
+        EXIT_STUCK: "a thread did not stop at its timeout, or a part of the worker could not work "
+        "any more; start a new process",
         EXIT_BEHIND: "too many consecutive firings started late (--max-missed)",
         EXIT_USED_UP: "it reached --max-runs or --max-memory; start a new process",
     },
 )
 @click.option("-q", "--queue", "queues", multiple=True, help="Only this queue. Repeatable.")
 @number_option("--slots", "--threads", "threads", default=10, help="Concurrent functions.")
-@number_option("--coroutines", default=100, help="Concurrent coroutines.")
+@number_option("--coroutines", default=100, help="Concurrent coroutines, up to 10,000.")
 @number_option(
     "--processes",
     type=click.IntRange(1, 1_000),
-    default=1,
-    help="Worker processes. A supervisor replaces those that die.",
+    help="Worker processes under a supervisor, which replaces those that die.",
 )
 @number_option("--children", default=2, help="Concurrent jobs with engine=process.")
 @number_option("--handovers", default=500, help="Runs that wait for a remote engine.")
@@ -124,7 +130,7 @@ tickwork work --reload
     "http",
     type=ADDRESS,
     metavar="HOST:PORT",
-    help="Serve /healthz, /readyz and /metrics here, for one process.",
+    help="Serve /healthz, /readyz and /metrics here. Each further process takes the next port.",
 )
 @click.option(
     "--ui",
@@ -148,7 +154,7 @@ def work_command(  # noqa: PLR0917  # click passes them by name
     queues: tuple[str, ...],
     threads: int,
     coroutines: int,
-    processes: int,
+    processes: int | None,
     children: int,
     handovers: int,
     drain: timedelta,
@@ -183,15 +189,34 @@ def work_command(  # noqa: PLR0917  # click passes them by name
         runs_max=max_runs or 0,
         memory_max=max_memory or 0,
     )
-    for name, address in (("--http", http), ("--ui", ui)):
-        if address is not None and (processes > 1 or reload):
-            raise click.UsageError(
-                f"{name} serves one process: leave out --processes and --reload. {_ELSEWHERE[name]}"
-            )
+    is_supervised = processes is not None or reload
+    if ui is not None and is_supervised:
+        raise click.UsageError(
+            "--ui serves one process: leave out --processes and --reload. Serve the dashboard with "
+            "`tickwork ui` beside them."
+        )
+    if http is not None and http[1] + (processes or 1) - 1 > PORT_MAX:
+        raise click.UsageError("--http needs one port for each process: select a lower port.")
     if ui is not None and ui == http and ui[1] != 0:
         raise click.UsageError("--http and --ui need two addresses: select another port.")
-    with _serving(app, http), _serving_dashboard(app, ui):
-        _work_as(ctx, options, exclusive=exclusive, processes=processes, reload=reload, wait=wait)
+    if is_supervised:
+        _supervise(
+            ctx,
+            options,
+            exclusive=exclusive,
+            processes=processes or 1,
+            reload=reload,
+            wait=wait,
+            http=http,
+        )
+        return
+    service = ServiceNotifier()
+    stop = _StopRequest(app.stop, service)
+    with stop_on_signals(stop.request), _serving(app, http), _serving_dashboard(app, ui):
+        if not stop.wait_for_database(app, limit=wait):
+            return
+        with _exclusive(app, is_exclusive=exclusive):
+            _work(app, options, stop, service)
 
 
 def _serving(app: Tickwork, http: tuple[str, int] | None) -> AbstractContextManager[object]:
@@ -209,14 +234,23 @@ def _serving_dashboard(app: Tickwork, ui: tuple[str, int] | None) -> AbstractCon
     """Serve the dashboard in the background, under the rules of ``tickwork ui``."""
     if ui is None:
         return nullcontext()
-    module = import_module("tickwork.dashboard.server")  # by name: as above
+    tokens = import_module("tickwork.dashboard.configured_tokens")  # by name: as above
+    module = import_module("tickwork.dashboard.server")
     server: AbstractContextManager[object] = module.DashboardServer(
-        app, *ui, tokens=module.read_tokens(), option="--ui"
+        app,
+        *ui,
+        tokens=tokens.ConfiguredTokens(),
+        option="--ui",
+        proxies=tokens.read_proxies(),
     )
     return server
 
 
-def _work_as(
+def _exclusive(app: Tickwork, *, is_exclusive: bool) -> AbstractContextManager[object]:
+    return app.lock(EXCLUSIVE_LOCK) if is_exclusive else nullcontext()
+
+
+def _supervise(
     ctx: CommandContext,
     options: WorkerOptions,
     *,
@@ -224,29 +258,42 @@ def _work_as(
     processes: int,
     reload: bool,
     wait: timedelta | None,
+    http: tuple[str, int] | None,
 ) -> None:
-    """Work in this process, or in several under a supervisor."""
-    app = ctx.app
-    wait_for_database(app, limit=None if wait is None else wait.total_seconds())
-    with app.lock(EXCLUSIVE_LOCK) if exclusive else nullcontext():
-        if processes == 1 and not reload:
-            _work(app, options)
-            return
-        from tickwork.cli.supervisor import supervise  # noqa: PLC0415  # rarely needed
+    """Work in processes under a supervisor."""
+    from tickwork.cli.supervisor import supervise  # noqa: PLC0415  # rarely needed
 
-        arguments = [*_app_arguments(ctx), "work", *_work_arguments(options, ctx.log, wait)]
-        variables = {SUPERVISOR_VARIABLE: str(os.getpid())}
-        if reload:
-            variables["PYTHONDONTWRITEBYTECODE"] = "1"  # see FileWatch
-        code = supervise(
-            app,
-            arguments,
-            processes=processes,
-            drain=options.drain,
-            variables=variables,
-            has_changed=_build_watch() if reload else None,
-        )
-        sys.exit(code)
+    app, is_stopped = ctx.app, threading.Event()
+    call = click.get_current_context()
+    values = {**call.params, "verbose": ctx.log.is_verbose}  # it may precede the command
+    arguments = [*_app_arguments(ctx), "work", *child_arguments(call.command, values)]
+    variables = {SUPERVISOR_VARIABLE: str(os.getpid())}
+    if reload:
+        variables["PYTHONDONTWRITEBYTECODE"] = "1"  # see FileWatch
+    with stop_on_signals(is_stopped.set):
+        if not wait_for_database(
+            app, limit=wait, sleep=is_stopped.wait, is_stopped=is_stopped.is_set
+        ):
+            return
+        with _exclusive(app, is_exclusive=exclusive):
+            code = supervise(
+                app,
+                [[*arguments, *_http_arguments(http, number)] for number in range(processes)],
+                drain=options.drain,
+                variables=variables,
+                has_changed=_build_watch() if reload else None,
+                is_stopped=is_stopped.is_set,
+            )
+    sys.exit(code)
+
+
+def _http_arguments(http: tuple[str, int] | None, number: int) -> list[str]:
+    """The address of a process: the next port for each further one, or any free one."""
+    if http is None:
+        return []
+    host, port = http
+    host = f"[{host}]" if ":" in host else host
+    return ["--http", f"{host}:{port + number if port else 0}"]
 
 
 def _build_watch() -> Callable[[], bool]:
@@ -265,36 +312,35 @@ def _app_arguments(ctx: CommandContext) -> list[str]:
     return []  # it finds the same tickwork.toml
 
 
-def _work_arguments(options: WorkerOptions, log: LogOptions, wait: timedelta | None) -> list[str]:
-    """The options of one process. The supervisor holds the lock of --exclusive itself."""
-    arguments = [part for queue in options.queues for part in ("--queue", queue)]
-    arguments += ["--slots", str(options.threads), "--coroutines", str(options.coroutines)]
-    arguments += ["--children", str(options.children), "--handovers", str(options.handovers)]
-    arguments += ["--drain", format_duration(options.drain)]
-    if options.missed_max:
-        arguments += ["--max-missed", str(options.missed_max)]
-    if options.runs_max:
-        arguments += ["--max-runs", str(options.runs_max)]
-    if options.memory_max:
-        arguments += ["--max-memory", str(options.memory_max)]
-    if wait is not None:
-        arguments += ["--wait", format_duration(wait)]
-    if log.is_verbose:
-        arguments += ["--verbose"]
-    if log.format is not None:
-        arguments += ["--log-format", log.format]
+def child_arguments(work: click.Command, values: Mapping[str, Any]) -> list[str]:
+    """The options of ``work`` with which its child processes get these values.
+
+    All options are passed on, except those of the supervisor.
+    """
+    arguments: list[str] = []
+    for option in work.params:
+        assert option.name is not None, option
+        value, flag = values[option.name], option.opts[-1]
+        if option.name in OF_SUPERVISOR or value is None:
+            continue
+        if isinstance(value, bool):
+            arguments += [flag] if value else []
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            text = format_duration(each) if isinstance(each, timedelta) else str(each)
+            arguments += [flag, text]
     return arguments
 
 
-def _work(app: Tickwork, options: WorkerOptions) -> None:
-    service = ServiceNotifier()
-    stop = _StopRequest(app.stop, service)
-    with stop_on_signals(stop.request):
-        app.start(options)
-        service.send(READY)
-        service.start_watchdog()
-        stop.worker_started()
-        left_behind = app.join()
+def _work(
+    app: Tickwork, options: WorkerOptions, stop: "_StopRequest", service: ServiceNotifier
+) -> None:
+    service.start_watchdog(lambda: app.worker_state is not WorkerState.STUCK)
+    app.start(options)
+    service.send(READY)
+    stop.worker_started()
+    _exit_when_stuck(app, options)
+    left_behind = app.join()
     service.stop_watchdog()
     stats = app.stats
     if stats.is_behind:
@@ -304,13 +350,22 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
             "Raise --slots or --processes, or start another worker.",
             err=True,
         )
+    if stats.problem:
+        click.echo(f"A part of the worker could not work any more: {stats.problem}", err=True)
+    if stats.unwritten:
+        click.echo(
+            f"{count_of(stats.unwritten, 'outcome')} could not be written. Other workers repeat "
+            "the attempts when the leases expire.",
+            err=True,
+        )
     if stats.is_used_up:
         click.echo("It reached --max-runs or --max-memory: start a new process.", err=True)
     code = next(
         (
             code
             for code, is_reached in (
-                (EXIT_STUCK, stats.is_stuck),
+                (EXIT_STUCK, stats.is_stuck or bool(stats.problem)),
+                (EXIT_STORE, stats.unwritten > 0),
                 (EXIT_BEHIND, stats.is_behind),
                 (EXIT_USED_UP, stats.is_used_up),
             )
@@ -332,13 +387,32 @@ def _work(app: Tickwork, options: WorkerOptions) -> None:
     sys.exit(code)
 
 
+def _exit_when_stuck(app: Tickwork, options: WorkerOptions) -> None:
+    """Have a worker that cannot even stop end in time: a supervisor starts another one.
+
+    Its threads may wait for ever, for example on a descriptor that a job has closed.
+    """
+    limit = options.drain.total_seconds() + EXIT_SECONDS
+
+    def watch() -> None:
+        since: float | None = None
+        while True:  # ends with the process
+            time.sleep(EXIT_POLL)
+            is_stuck = bool(app.stats.problem)
+            since = (since or time.monotonic()) if is_stuck else None
+            if since is not None and time.monotonic() - since >= limit:
+                os._exit(EXIT_STUCK)
+
+    threading.Thread(target=watch, name="tickwork-exit", daemon=True).start()
+
+
 class _StopRequest:
     """Stops the worker, also if the request comes before the worker has started."""
 
     def __init__(self, stop: Callable[[], None], service: ServiceNotifier) -> None:
         self._stop = stop
         self._service = service
-        self._is_requested = False
+        self._requested = threading.Event()
         # Removed from the environment: a process that a job starts has another parent.
         supervisor = os.environ.pop(SUPERVISOR_VARIABLE, None)
         self.is_supervised = supervisor is not None
@@ -347,12 +421,18 @@ class _StopRequest:
             threading.Thread(target=watch, name="tickwork-parent", daemon=True).start()
 
     def request(self) -> None:
-        self._is_requested = True
+        self._requested.set()
         self._service.send(STOPPING)
         self._stop()
 
+    def wait_for_database(self, app: Tickwork, *, limit: timedelta | None) -> bool:
+        """Return True when the database answers, or False if the request comes first."""
+        return wait_for_database(
+            app, limit=limit, sleep=self._requested.wait, is_stopped=self._requested.is_set
+        )
+
     def worker_started(self) -> None:
-        if self._is_requested:
+        if self._requested.is_set():
             self._stop()
 
     def _watch_parent(self, supervisor: int) -> None:
@@ -436,7 +516,8 @@ def unlock_command(ctx: CommandContext, name: str) -> None:
     `work --exclusive` and `collect --exclusive` hold "tickwork work".
     If the holder is alive it is not stopped: it keeps working beside the next holder.
     """
-    done = UnlockResult(name, ctx.app.unlock(name))
+    was_held = ctx.audit("lock.release", f"lock/{name}", lambda: ctx.app.unlock(name))
+    done = UnlockResult(name, was_held)
     text = f"Released the lock {name!r}." if done.was_held else f"The lock {name!r} is not held."
     ctx.out.show(done, lambda: [TextLine(text)])
     if not done.was_held:

@@ -2,27 +2,31 @@
 
 import hmac
 import ipaddress
-import json
+import logging
 import os
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from tickwork.errors import InvalidOption
 
 SECRET_MIN: Final = 16
 SESSION_SECONDS: Final = 12 * 3600
 FAILURES_MAX: Final = 10
-"""Wrong tokens from one address within a minute. Then the address has to wait."""
+"""Wrong tokens from one sender within a minute. Then its wrong tokens have to wait."""
 
 FAILURES_SECONDS: Final = 60.0
+IPV6_PREFIX: Final = 64
+"""A client with IPv6 has all addresses of such a network."""
+
 ADDRESSES_MAX: Final = 10_000
 NAME_MAX: Final = 100
+_log: Final = logging.getLogger("tickwork.dashboard")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]+")
 
 
@@ -46,12 +50,24 @@ class User:
         return self.role >= role
 
 
+class Session(NamedTuple):
+    """A user who signed in with a token: what the cookie of a browser stands for."""
+
+    id: str
+    user: User
+    until: int
+    """When it expires, in seconds since 1970."""
+
+    csrf_token: str
+
+
 class Caller(NamedTuple):
     """The user who sent a request, the client's address, and how the user was authenticated."""
 
     user: User
     address: str
     method: str = ""  # bearer, session, host or loopback
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -82,8 +98,25 @@ class AccessToken:
         return User(name=self.name, role=self.role)
 
 
+class LinkToken(AccessToken):
+    """A token that is made when a server starts. It ends with the process, so a link may have it.
+
+    Links with other tokens are refused: links are stored in histories and in logs of proxies.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def make(cls) -> Self:
+        """A new token of an administrator."""
+        return cls(name="local", secret=secrets.token_urlsafe(24), role=Role.ADMIN)
+
+
 Identify: TypeAlias = Callable[[Any], "User | Awaitable[User | None] | None"]
 """Finds the user of a request in the host application."""
+
+Tokens: TypeAlias = Iterable[AccessToken] | Callable[[], Iterable[AccessToken]]
+"""The tokens, or a function that returns those that are valid now."""
 
 
 def parse_tokens(text: str) -> list[AccessToken]:
@@ -108,59 +141,76 @@ def parse_tokens(text: str) -> list[AccessToken]:
 
 
 class TokenTable:
-    """Finds the user of a token, and signs sessions and CSRF tokens."""
+    """Finds the user of a token, and signs sessions and CSRF tokens.
+
+    Each token has a key of its own, made of everything that it grants. So every process with the
+    same token accepts its sessions, and a token with another role, name or secret, or none at
+    all, ends them. Changes of other tokens do not.
+    """
 
     def __init__(self, tokens: Sequence[AccessToken], secret: str = "") -> None:
-        by_digest = {_digest(token.secret): token for token in tokens}
-        if len(by_digest) < len(tokens):
-            counts = f"{len(by_digest)} secrets of {len(tokens)} tokens"
+        self._tokens = {_digest(token.secret): token for token in tokens}
+        if len(self._tokens) < len(tokens):
+            counts = f"{len(self._tokens)} secrets of {len(tokens)} tokens"
             raise InvalidOption("tokens", counts, "must have different secrets")
-        self._tokens = by_digest
-        # Derived from the tokens, so that every process accepts the sessions of the others, and
-        # a change of the tokens ends all sessions. Without tokens there is nothing to share.
-        secrets = "\0".join([secret, *sorted(token.secret for token in tokens)])
-        is_known = bool(tokens or secret)
-        self._key = _digest(f"session\0{secrets}") if is_known else os.urandom(32)
+        self._users_by_key = {_key_of(token, secret): token.user for token in tokens}
+        # For users without a session. Without tokens and secret there is nothing to share.
+        shared = "\0".join([secret, *sorted(token.secret for token in tokens)])
+        self._key = _digest(f"forms\0{shared}") if tokens or secret else os.urandom(32)
+        self._secret = secret
 
     def __bool__(self) -> bool:
         return bool(self._tokens)
 
-    def find(self, secret: str) -> User | None:
-        """The user of a token. The time of the comparison does not depend on the secret."""
+    @property
+    def has_link(self) -> bool:
+        """Whether the server printed a link that signs in."""
+        return any(isinstance(token, LinkToken) for token in self._tokens.values())
+
+    def find(self, secret: str) -> AccessToken | None:
+        """The token with this secret. The time of the comparison does not depend on it."""
         given, found = _digest(secret), None
         for digest, token in self._tokens.items():
             if hmac.compare_digest(given, digest):
                 found = token
-        return None if found is None else found.user
+        return found
 
-    def make_session(self, user: User, *, now: float) -> str:
+    def make_session(self, token: AccessToken, *, now: float) -> str:
         """Sign a session: the value of the cookie."""
-        facts = [user.name, int(user.role), int(now) + SESSION_SECONDS]
-        body = urlsafe_b64encode(json.dumps(facts).encode()).decode().rstrip("=")
-        return f"{body}.{self._sign('session', body)}"
+        body = f"{secrets.token_urlsafe(12)}.{int(now) + SESSION_SECONDS}"
+        return f"{body}.{_sign(_key_of(token, self._secret), 'session', body)}"
 
-    def read_session(self, cookie: str, *, now: float) -> User | None:
-        """The user of a session that is signed and has not expired."""
-        body, dot, signature = cookie.partition(".")
-        if not dot or not hmac.compare_digest(
-            signature.encode(errors="replace"), self._sign("session", body).encode()
-        ):
-            return None
-        name, role, until = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        return User(name=name, role=Role(role)) if until > now else None
+    def read_session(self, cookie: str, *, now: float) -> Session | None:
+        """The session of a cookie that one of the tokens has signed, and that has not expired."""
+        body, _, signature = cookie.rpartition(".")
+        given = signature.encode(errors="replace")
+        for key, user in self._users_by_key.items():
+            if hmac.compare_digest(given, _sign(key, "session", body).encode()):
+                session_id, _, until = body.partition(".")
+                csrf_token = _sign(key, "csrf", session_id)
+                session = Session(session_id, user, int(until), csrf_token)
+                return session if session.until > now else None
+        return None
 
-    def csrf_token_of(self, user: User) -> str:
-        """The CSRF token that forms of this user contain."""
-        return self._sign("csrf", user.name)
+    def csrf_token_of(self, caller: Caller) -> str:
+        """The CSRF token that forms of this caller contain."""
+        if caller.session is not None:
+            return caller.session.csrf_token
+        return _sign(self._key, "csrf", caller.user.name)
 
-    def is_csrf_token(self, given: str, user: User) -> bool:
-        """Whether this is the CSRF token of this user."""
-        token = self.csrf_token_of(user)
+    def is_csrf_token(self, given: str, caller: Caller) -> bool:
+        """Whether this is the CSRF token of this caller."""
+        token = self.csrf_token_of(caller)
         return hmac.compare_digest(given.encode(errors="replace"), token.encode())
 
-    def _sign(self, purpose: str, text: str) -> str:
-        message = f"{purpose}\0{text}".encode(errors="surrogatepass")
-        return blake2b(message, key=self._key, digest_size=24).hexdigest()
+
+def _key_of(token: AccessToken, secret: str) -> bytes:
+    return _digest(f"session\0{secret}\0{token.name}\0{token.role.name}\0{token.secret}")
+
+
+def _sign(key: bytes, purpose: str, text: str) -> str:
+    message = f"{purpose}\0{text}".encode(errors="surrogatepass")
+    return blake2b(message, key=key, digest_size=24).hexdigest()
 
 
 def _digest(text: str) -> bytes:
@@ -168,33 +218,32 @@ def _digest(text: str) -> bytes:
 
 
 class LoginLimit:
-    """Counts wrong tokens by address."""
+    """Counts wrong tokens by sender: an IPv4 address, or the network of an IPv6 address.
+
+    It never refuses a token that is right, because many people can share an address.
+    """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def seconds_left(self, address: str, *, now: float) -> float:
-        """How long the address has to wait; 0 if it may try."""
-        times = self._failures.get(address)
-        if times is None or len(times) < FAILURES_MAX:
-            return 0.0
-        return max(times[0] + FAILURES_SECONDS - now, 0.0)
-
-    def add_failure(self, address: str, *, now: float) -> None:
-        """Note a wrong token."""
-        times = self._failures.setdefault(address, deque(maxlen=FAILURES_MAX))
+    def add_failure(self, address: str, *, now: float) -> float:
+        """Count a wrong token. Returns how long its sender has to wait; 0 if not at all."""
+        sender = _sender_of(address)
+        times = self._failures.setdefault(sender, deque(maxlen=FAILURES_MAX))
+        self._failures.move_to_end(sender)
+        if len(times) == FAILURES_MAX and times[0] + FAILURES_SECONDS > now:
+            return times[0] + FAILURES_SECONDS - now
         times.append(now)
-        self._failures.move_to_end(address)
+        if len(times) == FAILURES_MAX and times[0] + FAILURES_SECONDS > now:
+            _log.warning("%d wrong tokens within a minute from %r.", FAILURES_MAX, sender)
         while len(self._failures) > ADDRESSES_MAX:
             self._failures.popitem(last=False)
+        return 0.0
 
 
-def is_loopback(address: str) -> bool:
-    """Whether this is an address, or a host name, of this machine."""
-    host = address.strip("[]")
-    if host == "localhost":
-        return True
+def _sender_of(address: str) -> str:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        network = ipaddress.IPv6Network((address, IPV6_PREFIX), strict=False)
     except ValueError:
-        return False
+        return address
+    return str(network)

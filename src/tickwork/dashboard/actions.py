@@ -1,74 +1,128 @@
-"""Every change that the dashboard and the API can make: checked, audited, then done."""
+"""What users may change: an act is declared once, and its signature is its endpoint and its form.
 
-import json
+A change is checked, audited, and then done.
+"""
+
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
-from tickwork._client.runs import RunHandle
-from tickwork._client.schedule_view import ScheduleView
-from tickwork._domain.identity import RunId
-from tickwork._inspect.runs import RunView
 from tickwork._kernel.json_form import as_json
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard.access import Caller, Role, User
+from tickwork.dashboard.endpoints import Endpoint
 from tickwork.dashboard.problems import ProblemError
-from tickwork.errors import RunNotFound, TickworkError
-from tickwork.stores.contract import LimitRow, Pause, WorkerRow
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 T = TypeVar("T")
 
 log: Final = logging.getLogger("tickwork.dashboard")
 
-ROLES: Final[Mapping[str, Role]] = {
-    "run.dispatch": Role.OPERATOR,
-    "run.retry": Role.OPERATOR,
-    "run.cancel": Role.OPERATOR,
-    "run.reschedule": Role.OPERATOR,
-    "run.delete": Role.ADMIN,
-    "queue.pause": Role.OPERATOR,
-    "queue.resume": Role.OPERATOR,
-    "job.pause": Role.OPERATOR,
-    "job.resume": Role.OPERATOR,
-    "schedule.pause": Role.OPERATOR,
-    "schedule.resume": Role.OPERATOR,
-    "schedule.run": Role.OPERATOR,
-    "schedule.backfill": Role.OPERATOR,
-    "schedule.create": Role.ADMIN,
-    "schedule.change": Role.ADMIN,
-    "schedule.remove": Role.ADMIN,
-    "worker.drain": Role.OPERATOR,
-    "limit.change": Role.ADMIN,
-    "limit.reset": Role.ADMIN,
-}
-"""The role that each action needs."""
 
-DISPATCH_OPTIONS: Final = (
-    *("delay", "at", "queue", "priority", "unique", "expires", "tenant", "target"),
-)
+class ActCall(NamedTuple):
+    """One use of an act: by whom, on what, and what the audit log has about it."""
 
+    app: Tickwork
+    caller: Caller
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+    is_part: bool = False  # of a bulk action, which has an entry of its own
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchedRunView:
-    """A run that was dispatched or retried."""
+    def with_detail(self, **detail: Any) -> "ActCall":
+        """The same with another detail for the audit log, instead of the values of the request."""
+        return self._replace(detail=detail)
 
-    is_new: bool  # false: an earlier request, or a unique key, led to an existing run
-    run: RunView
+    def perform(self, change: Callable[Q, T], *args: Q.args, **options: Q.kwargs) -> T:
+        """Audit the act, and then change something."""
+        if self.is_part:
+            return change(*args, **options)
+        facts = {
+            name: value for name, value in self.detail.items() if value is not None and value != ""
+        }
+        return self.app.audit.perform(
+            self.action,
+            self.subject,
+            lambda: change(*args, **options),
+            actor=self.caller.user.name,
+            source=self.caller.address,
+            detail=as_json(facts),
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelResponse:
-    """The result of a cancel."""
+class ActForm(NamedTuple):
+    """The form of an act on the pages."""
 
-    run: str
-    is_canceled: bool  # false: the run had finished
+    done: Callable[[Any], str | tuple[str, str]]
+    """The message about a result, and the page that shows it, if it is not the one of the form."""
+
+    path: str = ""
+    """Where the form is sent. Default: the path of the act."""
+
+    read: Callable[[Callable[[str], str], datetime], dict[str, Any]] | None = None
+    """Reads the values that the form has in another way than the endpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act(Endpoint, Generic[P, T]):
+    """A function that changes something, and who may use it."""
+
+    function: Callable[Concatenate[ActCall, P], T]
+    action: str
+    role: Role
+    subject: str
+    form: ActForm | None = None
+
+
+ACTS: Final[dict[str, Act[..., Any]]] = {}
+
+
+def act(
+    action: str,
+    role: Role,
+    route: str,
+    *,
+    subject: str = "",
+    status: int = 200,
+    form: ActForm | None = None,
+    either: tuple[str, ...] = (),
+    is_either_required: bool = False,
+) -> Callable[[Callable[Concatenate[ActCall, P], T]], Act[P, T]]:
+    """Declare an act: its name in the audit log, the role that it needs, method and path.
+
+    The subject of its entry in the audit log is its first parameter, after the part of the name
+    before the dot, or after another ``subject``; the detail has the other parameters. The
+    function calls ``perform`` exactly once, with the function that makes the change.
+    """
+    method, path = route.split()
+
+    def declare(function: Callable[Concatenate[ActCall, P], T]) -> Act[P, T]:
+        declared = Act(
+            method=method,
+            path=path,
+            function=function,
+            tag=path.split("/")[1],
+            status=status,
+            errors=(404, 409),
+            action=action,
+            role=role,
+            subject=subject or action.partition(".")[0],
+            form=form,
+            either=either,
+            is_either_required=is_either_required,
+        )
+        ACTS[action] = declared
+        return declared
+
+    return declare
 
 
 class Actions:
-    """Carries out the actions of users."""
+    """Carries out the acts of users."""
 
     def __init__(self, app: Tickwork, *, is_read_only: bool) -> None:
         self.app = app
@@ -76,210 +130,43 @@ class Actions:
 
     def may(self, user: User, action: str) -> bool:
         """Whether a user may take an action here."""
-        return not self.is_read_only and user.may(ROLES[action])
+        return not self.is_read_only and user.may(ACTS[action].role)
 
-    def act(
-        self,
-        caller: Caller,
-        action: str,
-        subject: str,
-        do: Callable[[], T],
-        detail: Mapping[str, Any] | None = None,
-    ) -> T:
-        """Audit an action, and then take it: so no action is missing in the log.
+    def take(self, caller: Caller, act: Act[P, T], /, *args: P.args, **values: P.kwargs) -> T:
+        """Carry out an act for a caller, with the values of its parameters.
 
-        An action that fails gets a second entry with its error.
+        Raises:
+            ProblemError: The caller may not do this, or the state does not allow it.
         """
-        self.check(caller, action)
-        given = {
-            name: value
-            for name, value in (detail or {}).items()
-            if value is not None and value != ""
-        }
-        facts = as_json(given)
-        audit = self.app.audit
-        audit.record(action, subject, actor=caller.user.name, source=caller.address, detail=facts)
-        try:
-            return do()
-        except TickworkError as error:
-            audit.record(
-                f"{action}.failed",
-                subject,
-                actor=caller.user.name,
-                source=caller.address,
-                detail={"error": error.code},
-            )
-            raise
+        self.check(caller, act)
+        return act.function(self._call(caller, act, args, values), *args, **values)
 
-    def check(self, caller: Caller, action: str) -> None:
-        """Check that the caller may take an action.
+    def take_part(self, caller: Caller, act: Act[P, T], /, *args: P.args, **values: P.kwargs) -> T:
+        """Carry out an act as a part of a bulk action, which was checked and audited as a whole."""
+        call = self._call(caller, act, args, values)._replace(is_part=True)
+        return act.function(call, *args, **values)
+
+    def _call(
+        self, caller: Caller, act: Act[..., Any], args: tuple[Any, ...], values: dict[str, Any]
+    ) -> ActCall:
+        _, first, *_ = inspect.signature(act.function).parameters
+        subject = args[0] if args else values[first]
+        detail = {name: value for name, value in values.items() if name != first}
+        return ActCall(self.app, caller, act.action, f"{act.subject}/{subject}", detail)
+
+    def check(self, caller: Caller, act: Act[..., Any]) -> None:
+        """Check that the caller may use an act.
 
         Raises:
             ProblemError: The role of the user does not suffice, or the dashboard is read-only.
         """
         if self.is_read_only:
             raise ProblemError(403, "This dashboard is read-only.", code="read-only")
-        if not caller.user.may(ROLES[action]):
-            needed = ROLES[action].name.lower()
-            log.warning("%s may not do %s: it needs %s.", caller.user.name, action, needed)
+        if not caller.user.may(act.role):
+            needed = act.role.name.lower()
+            log.warning("%s may not do %s: it needs %s.", caller.user.name, act.action, needed)
             raise ProblemError(
                 403,
-                f"{action} needs the role {needed}; you are {caller.user.role.name.lower()}.",
+                f"{act.action} needs the role {needed}; you are {caller.user.role.name.lower()}.",
                 code="role",
             )
-
-    # ------------------------------------------------------------ runs
-
-    def dispatch(self, caller: Caller, given: Mapping[str, Any], *, key: str) -> DispatchedRunView:
-        """Add a run; with an idempotency key, at most one for each key and user."""
-        self.check(caller, "run.dispatch")
-        job, values = given["job"], given.get("args", {})
-        definition = self.app.registry.get(job)
-        args = definition.payload.rebuild(values)
-
-        def dispatch() -> RunHandle[Any]:
-            draft: Any = self.app.draft
-            for name in DISPATCH_OPTIONS:
-                if name in given:
-                    draft = getattr(draft, name)(given[name])
-            if given.get("tags"):
-                draft = draft.tags(*given["tags"])
-            if not key:
-                handle: RunHandle[Any] = draft.args(**args).dispatch(job)
-                return handle
-            text = json.dumps(as_json(given), sort_keys=True)
-            digest = blake2b(text.encode(), digest_size=16).hexdigest()
-            own = f"{caller.user.name}/{key}"
-            return self.app.idempotent.dispatch(draft, job, args, key=own, digest=digest)
-
-        # Values of arguments may be secret: the audit log has their names.
-        detail = {**given, "args": sorted(values), "key": key}
-        del detail["job"]
-        handle = self.act(caller, "run.dispatch", f"job/{job}", dispatch, detail)
-        return self._dispatched(handle)
-
-    def retry(self, caller: Caller, run_id: RunId) -> DispatchedRunView:
-        handle = self.act(caller, "run.retry", f"run/{run_id}", lambda: self.app.runs.retry(run_id))
-        return self._dispatched(handle)
-
-    def cancel(self, caller: Caller, run_id: RunId, *, reason: str = "") -> CancelResponse:
-        done = self.act(
-            caller,
-            "run.cancel",
-            f"run/{run_id}",
-            lambda: self.app.runs.cancel(run_id, reason=reason),
-            {"reason": reason},
-        )
-        return CancelResponse(run=run_id, is_canceled=done)
-
-    def reschedule(self, caller: Caller, run_id: RunId, due_at: datetime | timedelta) -> RunView:
-        self.act(
-            caller,
-            "run.reschedule",
-            f"run/{run_id}",
-            lambda: self.app.runs.reschedule(run_id, due_at),
-            {"due": due_at},
-        )
-        return self.app.inspect.view(self.app.runs.read(run_id))
-
-    def delete(self, caller: Caller, run_id: RunId) -> None:
-        def delete() -> None:
-            if not self.app.runs.read(run_id).is_finished:
-                raise ProblemError(
-                    409, f"The run {run_id} has not finished.", fix="Cancel it first."
-                )
-            if not self.app.runs.delete([run_id]):
-                raise RunNotFound(run_id)
-
-        self.act(caller, "run.delete", f"run/{run_id}", delete)
-
-    def _dispatched(self, handle: RunHandle[Any]) -> DispatchedRunView:
-        return DispatchedRunView(is_new=handle.is_new, run=self.app.inspect.view(handle.read()))
-
-    # ------------------------------------------------------------ queues, jobs, limits
-
-    def pause(
-        self, caller: Caller, kind: str, name: str, *, note: str = "", until: datetime | None = None
-    ) -> Pause:
-        return self.act(
-            caller,
-            f"{kind}.pause",
-            f"{kind}/{name}",
-            lambda: self.app.pause(**{kind: name}, note=note, until=until),
-            {"note": note, "until": until},
-        )
-
-    def resume(self, caller: Caller, kind: str, name: str) -> bool:
-        return self.act(
-            caller,
-            f"{kind}.resume",
-            f"{kind}/{name}",
-            lambda: self.app.resume(**{kind: name}),
-        )
-
-    def change_limit(self, caller: Caller, name: str, slots: int) -> LimitRow:
-        return self.act(
-            caller,
-            "limit.change",
-            f"limit/{name}",
-            lambda: self.app.limits.change(name, slots),
-            {"slots": slots},
-        )
-
-    def reset_limit(self, caller: Caller, name: str) -> LimitRow:
-        return self.act(caller, "limit.reset", f"limit/{name}", lambda: self.app.limits.reset(name))
-
-    def drain(self, caller: Caller, worker: str) -> WorkerRow:
-        return self.act(
-            caller, "worker.drain", f"worker/{worker}", lambda: self.app.drain_worker(worker)
-        )
-
-    # ------------------------------------------------------------ schedules
-
-    def pause_schedule(
-        self,
-        caller: Caller,
-        name: str,
-        *,
-        tenant: str = "",
-        note: str = "",
-        until: datetime | None = None,
-    ) -> ScheduleView:
-        return self.act(
-            caller,
-            "schedule.pause",
-            f"schedule/{name}",
-            lambda: self.app.schedules.pause(name, tenant=tenant, note=note, until=until),
-            {"tenant": tenant, "note": note, "until": until},
-        )
-
-    def resume_schedule(self, caller: Caller, name: str, *, tenant: str = "") -> ScheduleView:
-        return self.act(
-            caller,
-            "schedule.resume",
-            f"schedule/{name}",
-            lambda: self.app.schedules.resume(name, tenant=tenant),
-            {"tenant": tenant},
-        )
-
-    def run_schedule(self, caller: Caller, name: str, *, tenant: str = "") -> DispatchedRunView:
-        handle = self.act(
-            caller,
-            "schedule.run",
-            f"schedule/{name}",
-            lambda: self.app.schedules.run_now(name, tenant=tenant),
-            {"tenant": tenant},
-        )
-        return self._dispatched(handle)
-
-    def backfill(
-        self, caller: Caller, name: str, *, since: datetime, until: datetime, tenant: str = ""
-    ) -> list[str]:
-        handles = self.act(
-            caller,
-            "schedule.backfill",
-            f"schedule/{name}",
-            lambda: self.app.schedules.backfill(name, since=since, until=until, tenant=tenant),
-            {"tenant": tenant, "since": since, "until": until},
-        )
-        return [handle.id for handle in handles]

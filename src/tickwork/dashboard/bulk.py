@@ -2,13 +2,15 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from tickwork._control.audit import NAMES_MAX
 from tickwork._domain.identity import RunId
 from tickwork._kernel.ids import new_id
 from tickwork.dashboard.access import Caller
-from tickwork.dashboard.actions import Actions
+from tickwork.dashboard.actions import Act, Actions
+from tickwork.dashboard.acts.runs import cancel_run, delete_run, retry_run
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
@@ -16,7 +18,22 @@ RUNS_MAX: Final = 10_000
 """The most runs that one bulk action changes."""
 
 KEPT_MAX: Final = 50
-ACTIONS: Final = {"retry": "run.retry", "cancel": "run.cancel", "delete": "run.delete"}
+BULK_ACTS: Final[Mapping[str, Act[[RunId], Any]]] = {
+    "retry": retry_run,
+    "cancel": cancel_run,
+    "delete": delete_run,
+}
+
+
+def find_act(action: str) -> Act[[RunId], Any]:
+    """The act that a bulk action repeats.
+
+    Raises:
+        ProblemError: There is no such action.
+    """
+    if action not in BULK_ACTS:
+        raise ProblemError(422, "The action must be retry, cancel or delete.", field="action")
+    return BULK_ACTS[action]
 
 
 class BulkAction:
@@ -62,26 +79,24 @@ class BulkActions:
         self._kept: OrderedDict[str, BulkAction] = OrderedDict()
 
     def start(self, caller: Caller, action: str, ids: Sequence[RunId]) -> BulkAction:
-        """Act on these runs in a thread.
+        """Act on these runs in a thread. The audit log gets one entry about all of them.
 
         Raises:
             ProblemError: There is no such action, or the caller may not take it.
         """
-        if action not in ACTIONS:
-            raise ProblemError(422, "The action must be retry, cancel or delete.", field="action")
-        self._actions.check(caller, ACTIONS[action])
+        act = find_act(action)
+        self._actions.check(caller, act)
         chosen = list(ids)[:RUNS_MAX]
         bulk = BulkAction(new_id(self._actions.app.clock.now()), action, chosen)
+        self._record(caller, act.action, bulk, {"runs": chosen[:NAMES_MAX]})
         self._kept[bulk.id] = bulk
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)[1].stop()
-        act = {
-            "retry": lambda run_id: self._actions.retry(caller, run_id),
-            "cancel": lambda run_id: self._actions.cancel(caller, run_id),
-            "delete": lambda run_id: self._actions.delete(caller, run_id),
-        }[action]
         threading.Thread(
-            target=bulk.work, args=(act,), name=f"tickwork-bulk-{action}", daemon=True
+            target=bulk.work,
+            args=(lambda run_id: self._actions.take_part(caller, act, run_id),),
+            name=f"tickwork-bulk-{action}",
+            daemon=True,
         ).start()
         return bulk
 
@@ -92,15 +107,20 @@ class BulkActions:
             ProblemError: This process does not know it, or the caller may not take its action.
         """
         bulk = self.get(bulk_id)
-        self._actions.check(caller, ACTIONS[bulk.action])
+        self._actions.check(caller, BULK_ACTS[bulk.action])
+        self._record(caller, "bulk.stop", bulk, {"action": bulk.action, "done": bulk.done})
+        bulk.stop()
+
+    def _record(
+        self, caller: Caller, action: str, bulk: BulkAction, detail: Mapping[str, Any]
+    ) -> None:
         self._actions.app.audit.record(
-            "bulk.stop",
-            f"bulk/{bulk_id}",
+            action,
+            f"bulk/{bulk.id}",
             actor=caller.user.name,
             source=caller.address,
-            detail={"action": bulk.action, "done": bulk.done, "total": bulk.total},
+            detail={"total": bulk.total, **detail},
         )
-        bulk.stop()
 
     def get(self, bulk_id: str) -> BulkAction:
         """Find a bulk action by its id.

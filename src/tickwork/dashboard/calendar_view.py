@@ -1,21 +1,22 @@
-"""A calendar of past and coming firings: by month, week or day."""
+"""A calendar of past and coming firings: by month, week or day, in the time zone of the page."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
+from tickwork._domain.runs.status import RunStatus
 from tickwork._domain.schedules.contract import walk
-from tickwork._inspect.runs import RunView
-from tickwork._inspect.schedules import ActiveSchedule
+from tickwork._inspect.upcoming_firings import ActiveSchedule
+from tickwork._stores.contract import ScheduleOutcome
 from tickwork.dashboard.problems import ProblemError
 
 VIEWS: Final = ("month", "week", "day")
-ITEMS_MAX: Final = {"month": 3, "week": 2, "day": 20}
+ITEMS_MAX: Final = {"month": 4, "week": 3, "day": 20}
 """The most schedules that a cell names."""
 
 TIMES_MAX: Final = 12
@@ -28,19 +29,47 @@ _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+WORST_FIRST: Final = (
+    RunStatus.FAILED_PERMANENT,
+    RunStatus.FAILED,
+    RunStatus.RUNNING,
+    RunStatus.SKIPPED,
+    RunStatus.CANCELED,
+    RunStatus.PENDING,
+    RunStatus.COMPLETED,
+)
+"""An item with several outcomes has the colour of the worst."""
+
+ScheduleKey: TypeAlias = tuple[str, str]
+"""The tenant and the name of a schedule."""
+
+ZoneOf: TypeAlias = Callable[[str], tzinfo]
+"""The zone in which the times of a schedule with this zone are shown."""
+
+
+class _Cell(NamedTuple):
+    """What is counted for one schedule in one cell."""
+
+    outcomes: Counter[RunStatus]
+    instants: list[str]
+    coming: int = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarItem:
     """A schedule in a cell."""
 
     name: str
+    tenant: str
     times: int
     text: str  # the instants, in the view of a day
+    status: RunStatus | None  # the worst outcome; None: it will fire
+    summary: str  # the outcomes in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarCell:
-    """A day, or an hour of a day."""
+    """A day, or an hour of a day. Its times are those of a wall clock, without a zone."""
 
     begin: datetime
     is_inside: bool  # of the month that is shown
@@ -68,12 +97,12 @@ class Calendar:
 
 
 def read_date(text: str, now: datetime) -> datetime:
-    """The day that a URL names; today, if it names none.
+    """The day that a URL names; today, if it names none. It is a time of a wall clock.
 
     Raises:
         ProblemError: It is not a day, or too far away.
     """
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
     if not text:
         return today
     found = re.fullmatch(r"(\d{4})-(\d\d)(?:-(\d\d))?", text)
@@ -85,43 +114,77 @@ def read_date(text: str, now: datetime) -> datetime:
     )
 
 
+def span_of(view: str, date: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
+    """The instants at which a calendar begins and ends, a day more on either side.
+
+    With a day more, they are the same in the zone of every schedule.
+    """
+    first, days = _span(view, date)
+    begin, end = first - _DAY, first + (days + 1) * _DAY
+    return begin.replace(tzinfo=zone).astimezone(UTC), end.replace(tzinfo=zone).astimezone(UTC)
+
+
 def build_calendar(
     view: str,
     date: datetime,
     *,
     schedules: Sequence[ActiveSchedule],
-    runs: Iterable[RunView],
+    runs: Iterable[ScheduleOutcome],
+    zones: Mapping[ScheduleKey, str],
+    zone_of: ZoneOf,
     now: datetime,
 ) -> Calendar:
-    """Count what the runs show of the past, and what the rules show of the time from now on."""
+    """Count what the runs show of the past, and what the rules show of the time from now on.
+
+    ``zones`` are the zones of schedules, and ``zone_of`` is the one in which such times are shown.
+    Rare schedules come first: those that fire every minute hide nothing.
+    """
     first, days = _span(view, date)
     begins = [first + number * _DAY for number in range(days)]
     step = _DAY if view == "month" else _HOUR
-    counts: dict[datetime, Counter[str]] = {}
-    times: dict[tuple[datetime, str], list[datetime]] = {}
+    found: dict[datetime, dict[ScheduleKey, _Cell]] = {}
+    totals: Counter[ScheduleKey] = Counter()
+
+    def add(
+        begin: datetime,
+        key: ScheduleKey,
+        number: int,
+        *,
+        instants: Iterable[datetime] = (),
+        status: RunStatus | None = None,
+    ) -> None:
+        cell = found.setdefault(begin, {}).setdefault(key, _Cell(Counter(), []))
+        totals[key] += number
+        texts = [f"{at:%H:%M:%S}".removesuffix(":00") for at in instants]
+        cell.instants.extend(texts)
+        if status is None:
+            found[begin][key] = cell._replace(coming=cell.coming + number)
+        else:
+            cell.outcomes[status] += number
+
     for run in runs:
-        at = run.nominal_at
-        if run.schedule is not None and at is not None and first <= at < begins[-1] + _DAY:
-            begin = first + (at - first) // step * step
-            counts.setdefault(begin, Counter())[run.schedule] += run.instants
-            times.setdefault((begin, run.schedule), []).append(at.astimezone(first.tzinfo))
+        key = (run.tenant, run.schedule)
+        local = _wall(run.nominal_at, zone_of(zones.get(key, "")))
+        if first <= local < begins[-1] + _DAY:
+            begin = first + (local - first) // step * step
+            add(begin, key, run.instants, instants=[local], status=run.status)
     for each in schedules:
-        for begin, count, instants in _coming(each, begins, step, now):
-            counts.setdefault(begin, Counter())[each.spec.name] += count
-            times.setdefault((begin, each.spec.name), []).extend(instants)
+        zone = zone_of(each.spec.zone)
+        for begin, number, instants in _coming(each, begins, step, now, zone):
+            add(begin, (each.spec.tenant, each.spec.name), number, instants=instants)
+    here = _wall(now, zone_of(""))
 
     def cell(begin: datetime) -> CalendarCell:
-        found = counts.get(begin, Counter()).most_common()
+        ordered = sorted(
+            found.get(begin, {}).items(), key=lambda item: (totals[item[0]], item[0][1], item[0][0])
+        )
         most = ITEMS_MAX[view]
         return CalendarCell(
             begin=begin,
             is_inside=view != "month" or begin.month == date.month,
-            is_now=begin <= now < begin + step,
-            items=[
-                CalendarItem(name=name, times=count, text=_list_times(times.get((begin, name), [])))
-                for name, count in found[:most]
-            ],
-            more=max(len(found) - most, 0),
+            is_now=begin <= here < begin + step,
+            items=[_item(key, counted) for key, counted in ordered[:most]],
+            more=max(len(ordered) - most, 0),
         )
 
     if view == "month":
@@ -140,6 +203,31 @@ def build_calendar(
     )
 
 
+def _item(key: ScheduleKey, cell: _Cell) -> CalendarItem:
+    worst = next((status for status in WORST_FIRST if cell.outcomes[status]), None)
+    parts = [
+        f"{cell.outcomes[status]:,} {status.value.replace('_', ' ')}"
+        for status in WORST_FIRST
+        if cell.outcomes[status]
+    ]
+    parts += [f"{cell.coming:,} to come"] if cell.coming else []
+    shown = sorted(set(cell.instants))
+    text = ", ".join([*shown[:TIMES_MAX], *(["…"] if len(shown) > TIMES_MAX else [])])
+    return CalendarItem(
+        tenant=key[0],
+        name=key[1],
+        times=cell.outcomes.total() + cell.coming,
+        text=text,
+        status=worst,
+        summary=", ".join(parts),
+    )
+
+
+def _wall(at: datetime, zone: tzinfo) -> datetime:
+    """What a clock on the wall shows."""
+    return at.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
 def count_firings(schedule: ActiveSchedule, begin: datetime, end: datetime) -> int:
     """The firings of a schedule in a span of time, without listing them."""
     first = max(begin, schedule.next_due_at or end)
@@ -148,11 +236,19 @@ def count_firings(schedule: ActiveSchedule, begin: datetime, end: datetime) -> i
 
 
 def _coming(
-    schedule: ActiveSchedule, begins: Sequence[datetime], step: timedelta, now: datetime
+    schedule: ActiveSchedule,
+    begins: Sequence[datetime],
+    step: timedelta,
+    now: datetime,
+    zone: tzinfo,
 ) -> Iterator[tuple[datetime, int, list[datetime]]]:
     """The cells in which a schedule will fire: how often, and when if that is not too often."""
+
+    def instant(wall: datetime) -> datetime:
+        return max(wall.replace(tzinfo=zone).astimezone(UTC), now)
+
     for day in begins:
-        begin, end = max(day, now), day + _DAY - _MICROSECOND
+        begin, end = instant(day), instant(day + _DAY) - _MICROSECOND
         total = count_firings(schedule, begin, end) if begin <= end else 0
         if not total:
             continue
@@ -161,10 +257,12 @@ def _coming(
         elif total <= WALK_MAX:
             first = max(begin, schedule.next_due_at or end)
             for at in islice(walk(schedule.rule, first - _MICROSECOND), total):
-                yield day + (at - day) // _HOUR * _HOUR, 1, [at.astimezone(day.tzinfo)]
+                local = _wall(at, zone)
+                yield local.replace(minute=0, second=0, microsecond=0), 1, [local]
         else:
             for hour in (day + number * _HOUR for number in range(24)):
-                count = count_firings(schedule, max(hour, now), hour + _HOUR - _MICROSECOND)
+                begin, end = instant(hour), instant(hour + _HOUR) - _MICROSECOND
+                count = count_firings(schedule, begin, end) if begin <= end else 0
                 if count:
                     yield hour, count, []
 
@@ -193,8 +291,3 @@ def _label(view: str, date: datetime, begins: Sequence[datetime]) -> str:
         return f"{date:%a} {date.day} {date:%B %Y}"
     first, last = begins[0], begins[-1]
     return f"{first.day} {first:%b} to {last.day} {last:%b %Y}"
-
-
-def _list_times(instants: Sequence[datetime]) -> str:
-    shown = [f"{at:%H:%M:%S}".removesuffix(":00") for at in sorted(set(instants))[:TIMES_MAX]]
-    return ", ".join([*shown, "…"] if len(instants) > TIMES_MAX else shown)

@@ -1,5 +1,6 @@
 """What all requests share: the application, the authenticator, the actions, and a few threads."""
 
+import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,11 +11,14 @@ from starlette.requests import Request
 
 from tickwork._domain.health import Check
 from tickwork._kernel.read_limit import limit_reads
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
+from tickwork.dashboard.access import Caller
 from tickwork.dashboard.actions import Actions
 from tickwork.dashboard.authentication import Authenticator
+from tickwork.dashboard.ended_sessions import EndedSessions
 from tickwork.dashboard.fields import BODY_MAX
 from tickwork.dashboard.problems import ProblemError
+from tickwork.dashboard.request_limit import RequestLimit
 from tickwork.errors import ReadTimeout
 
 T = TypeVar("T")
@@ -37,14 +41,16 @@ class DashboardContext:
         self,
         app: Tickwork,
         *,
-        authenticator: Authenticator,
+        make_authenticator: Callable[[EndedSessions], Authenticator],
         actions: Actions,
         read_timeout: timedelta,
+        request_limit: RequestLimit,
     ) -> None:
         self.app = app
-        self.authenticator = authenticator
+        self.authenticator = make_authenticator(EndedSessions(app, self))
         self.actions = actions
         self._read_timeout = read_timeout
+        self._request_limit = request_limit
         self._checks: tuple[float, list[Check]] | None = None
         self._threads: anyio.CapacityLimiter | None = None
         self.read_seconds = 0.0  # of the slowest of the last reads
@@ -56,6 +62,22 @@ class DashboardContext:
         if found is None or now - found[0] >= CHECKS_SECONDS:
             found = self._checks = (now, self.app.check_health())
         return found[1]
+
+    def count_request(self, caller: Caller) -> None:
+        """Count a request of the API.
+
+        Raises:
+            ProblemError: The user has made too many.
+        """
+        seconds = self._request_limit.take(caller.user.name, now=time.monotonic())
+        if seconds:
+            raise ProblemError(
+                429,
+                "You make too many requests.",
+                code="request-limit",
+                fix="Wait for as long as Retry-After says.",
+                headers={"Retry-After": str(math.ceil(seconds))},
+            )
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads the database, in a thread, within a time.

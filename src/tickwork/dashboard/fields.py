@@ -2,34 +2,63 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from tickwork._domain.status import RunStatus
+from tickwork._domain.names import NAME_MAX
+from tickwork._domain.runs.status import RunStatus
 from tickwork._inspect.run_search import parse_argument
-from tickwork._kernel.durations import parse_duration
+from tickwork._kernel.durations import DURATION_PATTERN, parse_duration
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
 TEXT_MAX: Final = 1_000
 BODY_MAX: Final = 4 * 2**20
 INTEGER_MAX: Final = 2**31 - 1
+KEY_MAX: Final = 200
+KEY_HEADER: Final = "Idempotency-Key"
 ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-TEXT_PATTERN: Final = "^[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$"
+# Half of a surrogate pair is refused, too: not every dialect of patterns can express that.
+TEXT_PATTERN: Final = "^[^\\x00-\\x1f\\x7f]*$"
 ARGUMENT_PATTERN: Final = (
-    "^[^.=\\u0000-\\u001f\\u007f\\ud800-\\udfff]+(\\.[^.=\\u0000-\\u001f\\u007f\\ud800-\\udfff]+)*"
-    "=[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$"
+    "^[^.=\\x00-\\x1f\\x7f]+(\\.[^.=\\x00-\\x1f\\x7f]+)*=[^\\x00-\\x1f\\x7f]*$"
 )
+ETAGS_PATTERN: Final = '^([*]|"[!#-~]*"(, *"[!#-~]*")*)$'
+_ETAGS: Final = re.compile(ETAGS_PATTERN)
 _ID: Final = re.compile(ID_PATTERN)
+_KEY: Final = re.compile("[!-~]+")
 _BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class FieldKind(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)  # by identity: annotations must be hashable
+class FieldKind:
     """The JSON schema of a value, and the function that reads it from JSON or from a URL."""
 
     schema: Mapping[str, Any]
     parse: Callable[[Any, bool], Any]  # the value, and whether it is text of a URL
+
+
+class Place(NamedTuple):
+    """Where a request has a value: path, query, header or body. A header has its own name."""
+
+    name: str
+    header: str = ""
+
+
+PATH: Final = Place("path")
+QUERY: Final = Place("query")
+BODY: Final = Place("body")
 
 
 class InputField(NamedTuple):
@@ -39,6 +68,8 @@ class InputField(NamedTuple):
     kind: FieldKind
     description: str
     is_required: bool = False
+    place: Place = QUERY
+    parameter: str = ""  # of the function, where a header has another name
 
 
 def _parse_text(value: Any, _: bool) -> str:  # noqa: FBT001  # see FieldKind
@@ -52,6 +83,12 @@ def _parse_name(value: Any, is_text: bool) -> str:  # noqa: FBT001
     if not text:
         raise ValueError("a text that is not empty")
     return text
+
+
+def _parse_key(value: Any, _: bool) -> str:  # noqa: FBT001
+    if not isinstance(value, str) or not _KEY.fullmatch(value) or len(value) > KEY_MAX:
+        raise ValueError(f"1 to {KEY_MAX} visible ASCII characters")
+    return value
 
 
 def _parse_id(value: Any, _: bool) -> str:  # noqa: FBT001
@@ -121,6 +158,19 @@ def _parse_argument(value: Any, is_text: bool) -> str:  # noqa: FBT001
     return text
 
 
+def _parse_etags(value: Any, _: bool) -> str:  # noqa: FBT001
+    if not isinstance(value, str) or len(value) > KEY_MAX or not _ETAGS.fullmatch(value):
+        raise ValueError('an ETag, such as "1-19b76da"')
+    return value
+
+
+def _parse_cursor(value: Any, is_text: bool) -> str:  # noqa: FBT001
+    text = _parse_text(value, is_text)
+    if "|" not in text:
+        raise ValueError("the cursor of a page")
+    return text
+
+
 def _parse_object(value: Any, _: bool) -> dict[str, Any]:  # noqa: FBT001
     if not isinstance(value, dict):
         raise ValueError("a JSON object")  # noqa: TRY004
@@ -159,11 +209,19 @@ TEXT: Final = FieldKind(
     {"type": "string", "maxLength": TEXT_MAX, "pattern": TEXT_PATTERN}, _parse_text
 )
 NAME: Final = FieldKind({**TEXT.schema, "minLength": 1}, _parse_name)
+SHORT_NAME: Final = FieldKind({**NAME.schema, "maxLength": NAME_MAX}, _parse_name)
 RUN_ID: Final = FieldKind({"type": "string", "pattern": ID_PATTERN}, _parse_id)
 BOOLEAN: Final = FieldKind({"type": "boolean"}, _parse_boolean)
 INSTANT: Final = FieldKind({"type": "string", "format": "date-time"}, _parse_instant)
 DURATION: Final = FieldKind(
-    {"type": "string", "maxLength": 100, "examples": ["90s", "5m", "2h"]}, _parse_duration
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 100,
+        "pattern": DURATION_PATTERN,
+        "examples": ["90s", "5m", "2h"],
+    },
+    _parse_duration,
 )
 STATUS: Final = FieldKind({"type": "string", "enum": list(RunStatus)}, _parse_status)
 STATUSES: Final = _list_of(STATUS, 20)
@@ -177,12 +235,75 @@ PRIORITY: Final = _integer(-32_767, 32_767)
 SLOTS: Final = _integer(0, 1_000_000)
 COUNT: Final = _integer(1, 100)
 DAYS: Final = _integer(1, 31)
+HISTORY: Final = _integer(1, 366)
 FIRINGS: Final = _integer(1, 1_000_000)
 REVISION: Final = _integer(1, INTEGER_MAX)
+CURSOR: Final = FieldKind({**TEXT.schema, "pattern": "^[^|\\x00-\\x1f\\x7f]*[|]"}, _parse_cursor)
+KEY: Final = FieldKind(
+    {"type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[!-~]+$"}, _parse_key
+)
+
+# The types of parameters. An annotation may add another description, or another place.
+Text: TypeAlias = Annotated[str, TEXT]
+Name: TypeAlias = Annotated[str, NAME]
+Instant: TypeAlias = Annotated[datetime, INSTANT]
+Duration: TypeAlias = Annotated[timedelta, DURATION]
+Named: TypeAlias = Annotated[Name, "The name."]
+NamedShort: TypeAlias = Annotated[str, SHORT_NAME, "The name."]
+Tenant: TypeAlias = Annotated[Text, "The tenant.", QUERY]
+Key: TypeAlias = Annotated[
+    str,
+    KEY,
+    "A request that is repeated with its key within a day does nothing.",
+    Place("header", KEY_HEADER),
+]
 
 
-def read_query(fields: Sequence[InputField], items: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Read the parameters of a URL. An empty value counts as missing."""
+ETAGS: Final = FieldKind(
+    {"type": "string", "maxLength": KEY_MAX, "pattern": ETAGS_PATTERN}, _parse_etags
+)
+IfMatch: TypeAlias = Annotated[
+    str,
+    ETAGS,
+    "Change it only if its ETag is one of these.",
+    Place("header", "If-Match"),
+]
+
+
+def fields_of(declared: type, place: Place = QUERY) -> tuple[InputField, ...]:
+    """The optional fields that a TypedDict declares."""
+    hints = get_type_hints(declared, include_extras=True)
+    return tuple(read_annotation(name, hint, place=place) for name, hint in hints.items())
+
+
+def read_annotation(name: str, hint: Any, *, place: Place, is_required: bool = False) -> InputField:
+    """The field that an annotation declares: of several descriptions or places, the last one."""
+    kind, description = None, ""
+    for each in _metadata_of(hint):
+        if isinstance(each, FieldKind):
+            kind = each
+        elif isinstance(each, Place):
+            place = each
+        else:
+            description = each
+    assert kind is not None, name
+    assert description, name
+    return InputField(place.header or name, kind, description, is_required, place, name)
+
+
+def _metadata_of(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) is Annotated:
+        yield from _metadata_of(hint.__origin__)
+        yield from hint.__metadata__
+    else:
+        for each in get_args(hint):  # of a union
+            yield from _metadata_of(each)
+
+
+def read_query(
+    fields: Sequence[InputField], items: Iterable[tuple[str, str]], *, is_form: bool = True
+) -> dict[str, Any]:
+    """Read the parameters of a URL. In those of a form, an empty value counts as missing."""
     values: dict[str, Any] = {}
     known = {field.name: field for field in fields}
     for name, value in items:
@@ -193,7 +314,7 @@ def read_query(fields: Sequence[InputField], items: Iterable[tuple[str, str]]) -
                 field=name[:TEXT_MAX],
                 fix=f"The parameters are: {', '.join(known) or 'none'}.",
             )
-        if value == "":
+        if is_form and value == "":
             continue
         if known[name].kind.schema["type"] == "array":
             values.setdefault(name, []).append(value)
@@ -220,11 +341,10 @@ def read_body(fields: Sequence[InputField], body: bytes) -> dict[str, Any]:
             raise ProblemError(
                 422,
                 f"There is no field {name[:TEXT_MAX]!r}.",
-                field=name[:TEXT_MAX],
+                field=name[:TEXT_MAX].encode(errors="backslashreplace").decode(),
                 fix=f"The fields are: {', '.join(sorted(known)) or 'none'}.",
             )
-    values = {name: value for name, value in given.items() if value is not None}
-    return _parse_all(fields, values, is_text=False)
+    return _parse_all(fields, given, is_text=False)
 
 
 def _refuse_constant(name: str) -> float:

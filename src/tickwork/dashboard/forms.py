@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -11,24 +10,33 @@ from starlette.responses import RedirectResponse, Response
 
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
-from tickwork._kernel.durations import parse_duration
-from tickwork._kernel.plurals import count_of
 from tickwork.dashboard import fields
 from tickwork.dashboard.access import SESSION_SECONDS, Caller
-from tickwork.dashboard.actions import Actions
-from tickwork.dashboard.api import DISPATCH_FIELDS
-from tickwork.dashboard.authentication import COOKIE, check_same_origin
+from tickwork.dashboard.actions import Act, Actions
+from tickwork.dashboard.acts.runs import dispatch_run
+from tickwork.dashboard.acts.schedules import backfill_schedule
+from tickwork.dashboard.authentication import check_same_origin, cookie_name
+from tickwork.dashboard.bulk import find_act
 from tickwork.dashboard.context import read_body_bytes
-from tickwork.dashboard.pages import (
+from tickwork.dashboard.display_zone import CHOICE_COOKIE, CHOICE_SECONDS, ZoneChoice
+from tickwork.dashboard.fields import InputField
+from tickwork.dashboard.pages import Pages
+from tickwork.dashboard.pages.request_values import (
     FLASH_COOKIE,
-    RUN_QUERY,
-    Pages,
     base_of,
     name_of,
-    run_id_of,
+    parse_or_404,
     tenant_of,
 )
-from tickwork.dashboard.presentation import path_part
+from tickwork.dashboard.pages.runs import DISPATCH_OPTIONS
+from tickwork.dashboard.pages.saved_views import (
+    VIEWS_COOKIE,
+    VIEWS_SECONDS,
+    add_view,
+    read_views,
+    remove_view,
+)
+from tickwork.dashboard.presentation import path_part, runs_are
 from tickwork.dashboard.problems import ProblemError, problem_of
 from tickwork.errors import TickworkError
 
@@ -49,6 +57,9 @@ class Form:
         if name not in {"next", "csrf"}:
             fields.TEXT.parse(text, True)
         return text
+
+    def read(self, field: InputField) -> Any:
+        return field.kind.parse(self.get(field.name), True)
 
     def all(self, name: str) -> list[str]:
         return [value for key, value in self._values if key == name]
@@ -96,6 +107,7 @@ class Forms:
             return self.redirect(request, target, error.detail, tone="bad")
         except TickworkError as error:
             return self.redirect(request, target, problem_of(error).detail, tone="bad")
+        self._pages.alert_book.forget()
         text, target = done if isinstance(done, tuple) else (done, target)
         return self.redirect(request, target, text)
 
@@ -114,87 +126,129 @@ class Forms:
 
     # ------------------------------------------------------------ sessions
 
+    async def show_login(self, request: Request) -> Response:
+        target = safe_target(request.query_params.get("next", "/"))
+        secret = request.query_params.get("token", "")
+        if secret:
+            return self._sign_in(request, secret, target, is_link=True)
+        return self._show_login(request, target)
+
     async def log_in(self, request: Request) -> Response:
         check_same_origin(request)
         values = dict(await _read_form(request))
-        target = values.get("next", "/")
+        target = safe_target(values.get("next", "/"))
+        return self._sign_in(request, values.get("token", ""), target)
+
+    def _sign_in(
+        self, request: Request, secret: str, target: str, *, is_link: bool = False
+    ) -> Response:
+        authenticator = self._context.authenticator
         try:
-            user = self._context.authenticator.log_in(request, values.get("token", ""))
+            token = authenticator.log_in(request, secret.strip(), is_link=is_link)
         except ProblemError as error:
-            found = self._pages.render(
-                "login.html", request, code=error.status, error=error.detail, next=target
-            )
+            found = self._show_login(request, target, code=error.status, error=error.detail)
             found.headers.update(error.headers)
             return found
         base = base_of(request)
-        answer = RedirectResponse(f"{base}{safe_target(target)}", 303)
+        answer = RedirectResponse(f"{base}{target}", 303)
         answer.set_cookie(
-            COOKIE,
-            self._context.authenticator.start_session(user),
+            cookie_name(request),
+            authenticator.start_session(token),
             max_age=SESSION_SECONDS,
             path=base or "/",
             httponly=True,
-            samesite="strict",
+            # Links in chat and mail open a page. Forms of other sites come without the cookie.
+            samesite="lax",
             secure=request.url.scheme == "https",
         )
         return answer
 
-    async def show_login(self, request: Request) -> Response:
-        target = request.query_params.get("next", "/")
-        return self._pages.render("login.html", request, error="", next=safe_target(target))
+    def _show_login(
+        self, request: Request, target: str, *, code: int = 200, error: str = ""
+    ) -> Response:
+        has_link = self._context.authenticator.tokens.has_link
+        return self._pages.render(
+            "login.html", request, code=code, error=error, next=target, has_link=has_link
+        )
 
     async def log_out(self, request: Request) -> Response:
-        await self.read(request)
+        form = await self.read(request)
+        await self._context.authenticator.end_session(form.caller)
         base = base_of(request)
         answer = RedirectResponse(f"{base}/login", 303)
-        answer.delete_cookie(COOKIE, path=base or "/")
+        answer.delete_cookie(cookie_name(request), path=base or "/")
         return answer
 
-    # ------------------------------------------------------------ runs
+    # ------------------------------------------------------------ choices of a browser
 
-    async def cancel(self, request: Request) -> Response:
-        run_id = _run_id(request)
+    async def choose_zone(self, request: Request) -> Response:
+        """Keep the time zone in which this browser shows times."""
+        form = await self.read(request)
+        try:
+            choice = ZoneChoice(form.get("zone"))
+        except ValueError:
+            raise ProblemError(
+                422, "zone must be browser, utc or schedule.", field="zone"
+            ) from None
+        answer = RedirectResponse(f"{base_of(request)}{safe_target(form.get('next'))}", 303)
+        return _with_cookie(request, answer, CHOICE_COOKIE, choice.value, CHOICE_SECONDS)
 
-        def act(form: Form) -> str:
-            done = self._actions.cancel(form.caller, run_id, reason=form.get("reason"))
-            return "The run is canceled." if done.is_canceled else "The run had finished."
+    async def change_views(self, request: Request) -> Response:
+        """Save a view of the page *Runs* in this browser, or remove one."""
+        form = await self.read(request)
+        target, name, views = form.get("next"), form.get("name"), read_views(request)
+        try:
+            is_removal = form.get("action") == "remove"
+            text = (
+                remove_view(views, name) if is_removal else add_view(views, name, form.get("query"))
+            )
+        except ProblemError as error:
+            return self.redirect(request, target, error.detail, tone="bad")
+        answer = self.redirect(request, target, "The views are changed.")
+        return _with_cookie(request, answer, VIEWS_COOKIE, text, VIEWS_SECONDS)
 
-        return await self.act(request, act)
+    # ------------------------------------------------------------ acts
 
-    async def retry(self, request: Request) -> Response:
-        run_id = _run_id(request)
+    async def take(self, act: Act[..., Any], request: Request) -> Response:
+        """Carry out an act that has a form."""
+        return await self.act(request, self._read_act(act, request))
 
-        def act(form: Form) -> tuple[str, str]:
-            made = self._actions.retry(form.caller, run_id)
-            return "This run repeats the finished one.", f"/runs/{made.run.id}"
+    def _read_act(
+        self, act: Act[..., Any], request: Request
+    ) -> Callable[[Form], tuple[str, str] | str]:
+        """Read what the URL of a form has. Returns a function that reads the rest, and acts."""
+        shown = act.form
+        assert shown is not None, act.action
+        parts = [
+            parse_or_404(each.kind, request.path_params[each.name])
+            for each in act.fields_in("path")
+            if each.name in request.path_params
+        ]
+        query = {
+            each.name: parse_or_404(each.kind, request.query_params.get(each.name, ""))
+            for each in act.fields_in("query")
+        }
 
-        return await self.act(request, act)
+        def take(form: Form) -> tuple[str, str] | str:
+            self._actions.check(form.caller, act)
+            now = self._context.app.clock.now()
+            known = {} if shown.read is None else shown.read(form.get, now)
+            values = dict(query)
+            path = [*parts] or [form.read(each) for each in act.fields_in("path")]
+            for each in act.fields_in("body"):
+                if each.name in known:
+                    values[each.name] = known[each.name]
+                elif each.is_required or form.get(each.name):
+                    values[each.name] = form.read(each)
+            return shown.done(self._actions.take(form.caller, act, *path, **values))
 
-    async def delete(self, request: Request) -> Response:
-        run_id = _run_id(request)
-
-        def act(form: Form) -> tuple[str, str]:
-            self._actions.delete(form.caller, run_id)
-            return "The run is deleted.", "/runs"
-
-        return await self.act(request, act)
-
-    async def snooze(self, request: Request) -> Response:
-        run_id = _run_id(request)
-
-        def act(form: Form) -> str:
-            delay = fields.DURATION.parse(form.get("delay"), True)
-            self._actions.reschedule(form.caller, run_id, delay)
-            return "The run is rescheduled."
-
-        return await self.act(request, act)
+        return take
 
     async def bulk(self, request: Request) -> Response:
-        given = fields.read_query(RUN_QUERY, request.query_params.multi_items())
-
         def act(form: Form) -> tuple[str, str]:
+            self._actions.check(form.caller, find_act(form.get("action")))
             if form.get("is_filter"):
-                ids = self._pages.matching_ids(given)
+                ids = self._pages.matching_ids(request)
             else:
                 ids = [RunId(fields.RUN_ID.parse(each, True)) for each in form.all("id")]
             if not ids:
@@ -213,6 +267,7 @@ class Forms:
 
     async def dispatch(self, request: Request) -> Response:
         form = await self.read(request)
+        self._actions.check(form.caller, dispatch_run)
         values = dict(form.items())
         try:
             made = await self._context.write(lambda: self._dispatch(form))
@@ -229,119 +284,38 @@ class Forms:
         definition = self._context.app.registry.get(form.get("job"))
         args = read_arguments(form, definition)
         given: dict[str, Any] = {"job": form.get("job"), "args": args}
-        for name in ("delay", "queue", "priority"):
+        for name in DISPATCH_OPTIONS:
             if form.get(name):
                 given[name] = form.get(name)
+        tags = [tag.strip() for tag in form.get("tags").split(",")]
+        given |= {"tags": [tag for tag in tags if tag]} if any(tags) else {}
         if "priority" in given:
             given["priority"] = _json_or_text(given["priority"])
         body = json.dumps(given).encode()
-        read = fields.read_body(DISPATCH_FIELDS, body)
+        read = fields.read_body(dispatch_run.fields_in("body"), body)
         # A second click on the button sends the same key.
-        return self._actions.dispatch(form.caller, read, key=form.get("key"))
-
-    # ------------------------------------------------------------ queues, jobs, limits
-
-    async def pause(self, kind: str, request: Request) -> Response:
-        name = name_of(request)
-
-        def act(form: Form) -> str:
-            self._actions.pause(form.caller, kind, name, note=form.get("note"))
-            return f"The {kind} {name} is paused."
-
-        return await self.act(request, act)
-
-    async def resume(self, kind: str, request: Request) -> Response:
-        name = name_of(request)
-
-        def act(form: Form) -> str:
-            self._actions.resume(form.caller, kind, name)
-            return f"The {kind} {name} is resumed."
-
-        return await self.act(request, act)
-
-    async def drain(self, request: Request) -> Response:
-        worker = run_id_of(request)
-
-        def act(form: Form) -> str:
-            row = self._actions.drain(form.caller, worker)
-            return f"The worker {row.host}:{row.pid} drains now."
-
-        return await self.act(request, act)
-
-    async def change_limit(self, request: Request) -> Response:
-        def act(form: Form) -> str:
-            slots = fields.SLOTS.parse(form.get("slots"), True)
-            row = self._actions.change_limit(form.caller, form.get("name"), slots)
-            return f"The limit {row.name} is {row.in_force or 'off'} now."
-
-        return await self.act(request, act)
-
-    async def reset_limit(self, request: Request) -> Response:
-        def act(form: Form) -> str:
-            row = self._actions.reset_limit(form.caller, form.get("name"))
-            return f"The limit {row.name} is {row.in_force} again, as in code."
-
-        return await self.act(request, act)
+        return self._actions.take(form.caller, dispatch_run, **read, key=form.get("key"))
 
     # ------------------------------------------------------------ schedules
 
-    async def pause_schedule(self, request: Request) -> Response:
-        name, tenant = _schedule(request)
-
-        def act(form: Form) -> str:
-            until = self._later(form.get("length"))
-            self._actions.pause_schedule(
-                form.caller, name, tenant=tenant, note=form.get("note"), until=until
-            )
-            return f"The schedule {name} is paused."
-
-        return await self.act(request, act)
-
-    async def resume_schedule(self, request: Request) -> Response:
-        name, tenant = _schedule(request)
-
-        def act(form: Form) -> str:
-            self._actions.resume_schedule(form.caller, name, tenant=tenant)
-            return f"The schedule {name} is resumed."
-
-        return await self.act(request, act)
-
-    async def run_schedule(self, request: Request) -> Response:
-        name, tenant = _schedule(request)
-
-        def act(form: Form) -> tuple[str, str]:
-            made = self._actions.run_schedule(form.caller, name, tenant=tenant)
-            text = (
-                "The run is added."
-                if made.is_new
-                else "No run is added: the schedule allows one run at a time."
-            )
-            return text, f"/runs/{made.run.id}"
-
-        return await self.act(request, act)
-
     async def backfill(self, request: Request) -> Response:
-        name, tenant = _schedule(request)
+        """Carry out a backfill, or only count the firings."""
+        name, tenant = name_of(request), tenant_of(request)
+        take = self._read_act(backfill_schedule, request)
 
-        def act(form: Form) -> str | tuple[str, str]:
+        def count(form: Form) -> tuple[str, str] | str:
+            if not form.get("dry"):
+                return take(form)
+            self._actions.check(form.caller, backfill_schedule)
             now = self._context.app.clock.now()
             length = form.get("length")
             since = now - fields.DURATION.parse(length, True)
-            if form.get("dry"):
-                self._actions.check(form.caller, "schedule.backfill")
-                total = self._context.app.schedules.count_between(name, since, now, tenant=tenant)
-                text = f"Firings in that time: {total:,}. A backfill skips those that have a run."
-                query = {"length": length} | ({"tenant": tenant} if tenant else {})
-                return text, f"/schedules/{path_part(name)}?{urlencode(query)}"
-            runs = self._actions.backfill(form.caller, name, since=since, until=now, tenant=tenant)
-            return f"{runs_are(len(runs))} added."
+            total = self._context.app.schedules.count_between(name, since, now, tenant=tenant)
+            text = f"Firings in that time: {total:,}. A backfill skips those that have a run."
+            query = {"length": length} | ({"tenant": tenant} if tenant else {})
+            return text, f"/schedules/{path_part(name)}?{urlencode(query)}"
 
-        return await self.act(request, act)
-
-    def _later(self, length: str) -> datetime | None:
-        if not length:
-            return None
-        return self._context.app.clock.now() + max(parse_duration(length), timedelta(seconds=1))
+        return await self.act(request, count)
 
 
 def read_arguments(form: Form, definition: Definition) -> dict[str, Any]:
@@ -357,8 +331,15 @@ def read_arguments(form: Form, definition: Definition) -> dict[str, Any]:
     return found
 
 
-def runs_are(count: int) -> str:
-    return f"{count_of(count, 'run')} {'is' if count == 1 else 'are'}"
+def _with_cookie(
+    request: Request, answer: Response, name: str, value: str, seconds: int
+) -> Response:
+    path = base_of(request) or "/"
+    secure = request.url.scheme == "https"
+    answer.set_cookie(
+        name, value, max_age=seconds, path=path, httponly=True, samesite="lax", secure=secure
+    )
+    return answer
 
 
 def safe_target(target: str) -> str:
@@ -376,14 +357,6 @@ async def _read_form(request: Request) -> list[tuple[str, str]]:
         )
     except ValueError:
         raise ProblemError(400, "The form cannot be read.") from None
-
-
-def _run_id(request: Request) -> RunId:
-    return run_id_of(request)
-
-
-def _schedule(request: Request) -> tuple[str, str]:
-    return name_of(request), tenant_of(request)
 
 
 def _json_or_text(text: str) -> Any:

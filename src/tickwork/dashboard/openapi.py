@@ -3,19 +3,20 @@
 import collections.abc
 import types
 import typing
-from collections.abc import Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, Final, get_args, get_origin
 
+from tickwork._control.schedule_view import ScheduleView
 from tickwork._kernel.version import VERSION
-from tickwork.dashboard.actions import ROLES
-from tickwork.dashboard.api import KEY_MAX, Endpoint
+from tickwork.dashboard.actions import Act
+from tickwork.dashboard.api import ENDPOINTS
+from tickwork.dashboard.endpoints import Endpoint
 from tickwork.dashboard.fields import InputField
-from tickwork.dashboard.schedule_api import ALL_ENDPOINTS
+from tickwork.dashboard.glossary import describe
 
 PREFIX: Final = "/api/v1"
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
@@ -25,21 +26,21 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     bool: {"type": "boolean"},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
+    date: {"type": "string", "format": "date"},
     timedelta: {"type": "number", "description": "Seconds."},
 }
+_PLACES: Final = ("path", "query", "header")
 _ALWAYS: Final = (400, 401, 403, 422, 429, 503)
 _PROBLEM: Final[dict[str, Any]] = {
     "type": "object",
     "description": "RFC 9457. `field` names the parameter that is not valid, `fix` what to do.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "field": {"type": "string"},
-        "fix": {"type": "string"},
+        name: {
+            "type": "integer" if name == "status" else "string",
+            "description": describe("Problem", name),
+        }
+        for name in ("type", "title", "status", "detail", "code", "field", "fix")
     },
 }
 
@@ -69,6 +70,11 @@ class _Schemas:
             return self._of_record(kind)
         return {}
 
+    def _of_property(self, record: str, name: str, kind: Any) -> dict[str, Any]:
+        schema = self.of(kind)
+        unit = schema.get("description", "")
+        return {**schema, "description": f"{describe(record, name)} {unit}".strip()}
+
     def _of_record(self, kind: Any) -> dict[str, Any]:
         name = kind.__name__
         if name not in self.by_name:
@@ -82,7 +88,7 @@ class _Schemas:
                 "type": "object",
                 "description": (kind.__doc__ or "").split("\n\n")[0],
                 "required": names,
-                "properties": {each: self.of(hints[each]) for each in names},
+                "properties": {each: self._of_property(name, each, hints[each]) for each in names},
             }
         return {"$ref": f"#/components/schemas/{name}"}
 
@@ -91,7 +97,7 @@ def build_document(*, server: str) -> dict[str, Any]:
     """The OpenAPI document of the API below ``server``."""
     schemas = _Schemas()
     paths: dict[str, Any] = {}
-    for each in ALL_ENDPOINTS:
+    for each in ENDPOINTS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, schemas)
     return {
         "openapi": "3.1.0",
@@ -115,55 +121,43 @@ def _operation(each: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "operationId": each.name,
         "summary": each.summary,
         "tags": [each.tag],
-        "parameters": [
-            *_parameters("path", each.path_fields),
-            *_parameters("query", each.query),
-        ],
+        "parameters": [_parameter(field) for place in _PLACES for field in each.fields_in(place)],
         "responses": _responses(each, schemas),
     }
-    if each.action:
-        role = ROLES[each.action].name.lower()
+    if isinstance(each, Act):
+        role = each.role.name.lower()
         found["description"] = f"Needs the role {role}. The action is audited."
-    if each.has_key:
-        found["parameters"].append(
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "description": "A request that is repeated with its key within a day does nothing.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": KEY_MAX,
-                           "pattern": "^[!-~]+$"},
-            }
-        )  # fmt: skip
-    if each.body:
-        required = [field.name for field in each.body if field.is_required]
+    if body := each.fields_in("body"):
+        required = [field.name for field in body if field.is_required]
         schema: dict[str, Any] = {
             "type": "object",
             "additionalProperties": False,
             "properties": {
                 field.name: {**field.kind.schema, "description": field.description}
-                for field in each.body
+                for field in body
             },
         }
         if required:
             schema["required"] = required
+        if each.either and each.is_either_required:
+            schema["oneOf"] = [{"required": [name]} for name in each.either]
+        elif each.either:
+            schema["not"] = {"required": list(each.either)}
         found["requestBody"] = {
-            "required": bool(required),
+            "required": bool(required) or each.is_either_required,
             "content": {"application/json": {"schema": schema}},
         }
     return found
 
 
-def _parameters(place: str, fields: Sequence[InputField]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": field.name,
-            "in": place,
-            "required": field.is_required,
-            "description": field.description,
-            "schema": dict(field.kind.schema),
-        }
-        for field in fields
-    ]
+def _parameter(field: InputField) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "in": field.place.name,
+        "required": field.is_required,
+        "description": field.description,
+        "schema": dict(field.kind.schema),
+    }
 
 
 def _responses(each: Endpoint, schemas: _Schemas) -> dict[str, Any]:
@@ -171,9 +165,14 @@ def _responses(each: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if each.result is not None:
         done["content"] = {"application/json": {"schema": schemas.of(each.result)}}
     found = {str(each.status): done}
+    if each.result is ScheduleView:
+        text = {"description": "For If-Match of a change.", "schema": {"type": "string"}}
+        done["headers"] = {"ETag": text}
     if each.has_key:
         found["200"] = {**done, "description": "The run existed: no second one was added."}
-    also = (413, 415) if each.method != "GET" else ()
+    also = [413, 415] if each.method != "GET" else []
+    if any(field.name == "If-Match" for field in each.fields):
+        also.append(412)
     for status in sorted({*_ALWAYS, *each.errors, *also}):
         found[str(status)] = {
             "description": HTTPStatus(status).phrase,

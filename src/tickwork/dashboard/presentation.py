@@ -1,16 +1,23 @@
 """Values as pages show them: times, durations, colours, and the geometry of charts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
+
+from tickwork._domain.identity import WorkerId
 from tickwork._inspect.runs import RunView
+from tickwork._inspect.status import WorkerView
+from tickwork._kernel.durations import human_duration, relative_time
 from tickwork._kernel.json_form import as_json
-from tickwork._kernel.plurals import count_of
-from tickwork.stores.contract import Attempt, CountPrecision, RunCount
+from tickwork._kernel.plain_text import count_of
+from tickwork._stores.contract import Attempt, CountPrecision, RunCount
+from tickwork.dashboard.display_zone import DisplayZone
 
 TONES: Final = {
     "completed": "good",
@@ -25,39 +32,26 @@ TONES: Final = {
 """The colour of a status or a level; others are grey."""
 
 BRIEF_MAX: Final = 80
+LANES_MAX: Final = 16
+"""The most runs at the same time that the chart of a worker shows."""
+
+LANE_HEIGHT: Final = 11
 
 
 def tone(value: object) -> str:
     return TONES.get(str(value), "idle")
 
 
-def utc(at: datetime | None) -> str:
-    return "none" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def relative(at: datetime, now: datetime) -> str:
-    seconds = (at - now).total_seconds()
-    size = abs(seconds)
-    if size < 1:
-        return "now"
-    unit, length = next(
-        pair for pair in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)) if size >= pair[1]
-    )
-    text = f"{int(size // length)}{unit}"
-    return f"in {text}" if seconds > 0 else f"{text} ago"
+@pass_context
+def moment(context: Context, at: datetime | None, schedule_zone: str = "") -> str:
+    """A time in the zone that the browser has selected."""
+    zone: DisplayZone = context.get("zone") or DisplayZone()
+    return zone.text(at, schedule_zone)
 
 
 def seconds(value: float) -> str:
-    """A duration, rounded to two units at most."""
-    if value < 1:
-        return f"{value * 1000:.0f} ms"
-    if value < 60:
-        return f"{value:.1f} s"
-    if value < 3_600:
-        return f"{int(value // 60)} m {int(value % 60)} s"
-    if value < 86_400:
-        return f"{int(value // 3_600)} h {int(value % 3_600 // 60)} m"
-    return f"{int(value // 86_400)} d {int(value % 86_400 // 3_600)} h"
+    """A number of seconds as a duration."""
+    return human_duration(timedelta(seconds=value))
 
 
 def count(value: int) -> str:
@@ -76,6 +70,10 @@ def brief(value: Any) -> str:
         f"{name}={json.dumps(as_json(each), ensure_ascii=False)}" for name, each in value.items()
     )
     return shown if len(shown) <= BRIEF_MAX else f"{shown[: BRIEF_MAX - 1]}…"
+
+
+def runs_are(count: int) -> str:
+    return f"{count_of(count, 'run')} {'is' if count == 1 else 'are'}"
 
 
 def path_part(name: str) -> str:
@@ -126,8 +124,8 @@ def plain(value: Any) -> str:
 FILTERS: Final = {
     "plain": plain,
     "tone": tone,
-    "utc": utc,
-    "relative": relative,
+    "moment": moment,
+    "relative": relative_time,
     "seconds": seconds,
     "count": count,
     "count_of": count_of,
@@ -166,11 +164,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GanttRow:
-    """What one worker ran."""
+    """What one worker ran: runs at the same time are below each other."""
 
+    worker: str
     label: str
+    is_silent: bool
     y: int
+    height: int
     bars: list[TimeBar]
+    left_out: int  # runs for which there was no place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +206,8 @@ def draw_timeline(run: RunView, attempts: Sequence[Attempt], *, now: datetime) -
     for each in attempts:
         started = each.started_at or each.ended_at
         spans.append((f"wait {each.attempt}", "wait", at, max(started, at)))
-        spans.append((f"attempt {each.attempt}", "bad", started, each.ended_at))
+        kind = {"suspended": "busy", "succeeded": "good"}.get(each.outcome, "bad")
+        spans.append((f"attempt {each.attempt}", kind, started, each.ended_at))
         at = each.ended_at
     is_recorded = bool(attempts) and run.ended_at is not None and run.ended_at <= at
     if not is_recorded:
@@ -218,7 +221,7 @@ def draw_timeline(run: RunView, attempts: Sequence[Attempt], *, now: datetime) -
     bars = [
         TimeBar(
             label=label,
-            text=seconds((to - since).total_seconds()),
+            text=human_duration(to - since),
             tone=kind,
             x=scale.x(since),
             width=max(scale.x(to) - scale.x(since), 2),
@@ -234,29 +237,72 @@ def _end_tone(run: RunView) -> str:
     return found if run.ended_at is not None else "busy"
 
 
-def draw_gantt(runs: Sequence[RunView], *, now: datetime) -> Gantt:
-    """The runs of each worker, newest first, over the time that they cover."""
-    started = [run for run in runs if run.started_at is not None and run.worker is not None]
-    begin = min((run.started_at for run in started if run.started_at), default=now)
-    end = max((run.ended_at or now for run in started), default=now)
-    scale = _Scale(begin, end, left=120, right=900)
-    rows = []
-    for number, worker in enumerate(dict.fromkeys(run.worker for run in started)):
-        bars = []
-        for run in started:
-            if run.worker != worker or run.started_at is None:
-                continue
-            to = run.ended_at or now
-            bars.append(
-                TimeBar(
-                    label=run.job,
-                    text=f"{run.job}, {run.status.value.replace('_', ' ')}, "
-                    f"{seconds((to - run.started_at).total_seconds())}",
-                    tone=_end_tone(run),
-                    x=scale.x(run.started_at),
-                    width=max(scale.x(to) - scale.x(run.started_at), 2),
-                    id=run.id,
-                )
+def draw_gantt(
+    runs: Iterable[RunView], workers: Sequence[WorkerView], *, begin: datetime, now: datetime
+) -> Gantt:
+    """The runs of each worker since ``begin``; silent workers, and what they hold, come first."""
+    scale = _Scale(begin, now, left=150, right=900)
+    known = {each.id: each for each in workers}
+    shown = [
+        run
+        for run in {run.id: run for run in runs}.values()
+        if run.started_at is not None and run.worker is not None and (run.ended_at or now) >= begin
+    ]
+    shown.sort(key=lambda run: (run.started_at or now, run.id))
+
+    # A worker that has ended holds nothing, and has no row any more.
+    silent = {str(each.id) for each in workers if each.is_silent}
+    silent |= {str(run.worker) for run in shown if run.ended_at is None and run.worker not in known}
+    rows: list[GanttRow] = []
+    y = 0
+    names = {str(run.worker) for run in shown}
+    for worker in sorted(names, key=lambda name: (name not in silent, name)):
+        bars, lanes, left_out = _place_bars(
+            [run for run in shown if run.worker == worker], scale, y=y, now=now
+        )
+        view = known.get(WorkerId(worker))
+        height = max(lanes * LANE_HEIGHT, 2 * LANE_HEIGHT) + 6
+        rows.append(
+            GanttRow(
+                worker=worker,
+                label=worker[:13] if view is None else f"{view.host[:14]} {view.pid}",
+                is_silent=worker in silent,
+                y=y,
+                height=height,
+                bars=bars,
+                left_out=left_out,
             )
-        rows.append(GanttRow(label=str(worker)[:13], y=number * 24, bars=bars))
-    return Gantt(begin=begin, end=end, count=len(started), height=len(rows) * 24 + 20, rows=rows)
+        )
+        y += height
+    return Gantt(begin=begin, end=now, count=len(shown), height=y + 20, rows=rows)
+
+
+def _place_bars(
+    runs: Sequence[RunView], scale: "_Scale", *, y: int, now: datetime
+) -> tuple[list[TimeBar], int, int]:
+    """A bar for each run, in the first lane that is free at its start."""
+    free_at: list[datetime] = []
+    bars: list[TimeBar] = []
+    left_out = 0
+    for run in runs:
+        assert run.started_at is not None, run.id
+        to = run.ended_at or now
+        lane = next((at for at, free in enumerate(free_at) if free <= run.started_at), len(free_at))
+        if lane >= LANES_MAX:
+            left_out += 1
+            continue
+        free_at[lane : lane + 1] = [to]
+        left = scale.x(run.started_at)
+        bars.append(
+            TimeBar(
+                label=run.job,
+                text=f"{run.job}, {run.status.value.replace('_', ' ')}, "
+                f"{human_duration(to - run.started_at)}",
+                tone=_end_tone(run),
+                x=left,
+                width=max(scale.x(to) - left, 2),
+                y=y + lane * LANE_HEIGHT,
+                id=run.id,
+            )
+        )
+    return bars, len(free_at), left_out

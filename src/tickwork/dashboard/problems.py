@@ -12,6 +12,7 @@ from tickwork.errors import (
     InvalidTransition,
     JobNotFound,
     KeyReused,
+    OutcomeUnknown,
     PayloadError,
     ReadTimeout,
     RunError,
@@ -29,6 +30,7 @@ TITLES: Final[Mapping[int, str]] = {
     404: "There is no such thing.",
     405: "The method is not allowed.",
     409: "The state does not allow this.",
+    412: "It was changed meanwhile.",
     413: "The request is too large.",
     415: "The content type must be application/json.",
     422: "A value is not valid.",
@@ -36,6 +38,9 @@ TITLES: Final[Mapping[int, str]] = {
     500: "The server failed.",
     503: "There is no answer now.",
 }
+
+
+RUNS_NAMED_MAX: Final = 10
 
 
 class ProblemError(Exception):
@@ -79,6 +84,12 @@ def problem_of(error: TickworkError) -> ProblemError:
         detail = f"The database took longer than {error.limit.total_seconds():g} s. {error.why}"
         retry = {"Retry-After": "10"}
         return ProblemError(503, detail, code=error.code, fix=error.fix, headers=retry)
+    if isinstance(error, OutcomeUnknown):
+        detail = "The database did not confirm the change. It may be stored or not."
+        if error.run_ids:
+            detail += f" Runs: {', '.join(error.run_ids[:RUNS_NAMED_MAX])}."
+        fix = "Check before you repeat it. With the same Idempotency-Key, a repeat is safe."
+        return ProblemError(503, detail, code=error.code, fix=fix)
     status = _status_of(error)
     detail = error.what if not error.why or status == 503 else f"{error.what} {error.why}"
     if status == 503:

@@ -6,35 +6,26 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tickwork._define.secret_mask import MASK
-from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin
+from tickwork._define.option_table import OF_SCHEDULES, UNSETTABLE
+from tickwork._domain.job import ScheduleOrigin
 from tickwork._inspect.definitions import describe_jobs
 from tickwork._inspect.schedule_details import ScheduleDetails, show_option
 from tickwork._kernel.json_form import as_json
+from tickwork._masks.secret_mask import contains_mask
+from tickwork._masks.text import MASK
 from tickwork.dashboard import fields
-from tickwork.dashboard.fields import InputField
-from tickwork.dashboard.forms import Form, Forms, read_arguments, runs_are
-from tickwork.dashboard.pages import Pages, as_text, list_parameters, name_of, tenant_of
+from tickwork.dashboard.actions import Act
+from tickwork.dashboard.acts.definitions import change_schedule, create_schedule
+from tickwork.dashboard.forms import Form, Forms, read_arguments
+from tickwork.dashboard.pages import Pages
+from tickwork.dashboard.pages.parameters import as_text, list_parameters
 from tickwork.dashboard.presentation import path_part
 from tickwork.dashboard.problems import ProblemError, problem_of
-from tickwork.dashboard.schedule_api import CHANGE_FIELDS, CREATE_FIELDS
-from tickwork.dashboard.schedule_editor import CHANGE, CREATE, UNSETTABLE, ScheduleEditor
 from tickwork.errors import TickworkError
 
-OPTIONS: Final = (
-    ("queue", "Queue", "the job's"),
-    ("priority", "Priority", "the job's"),
-    ("jitter", "Jitter", "2m"),
-    ("grace", "Grace", "60s"),
-    ("expires", "Expires after", "never"),
-    ("expect_within", "Alert if not completed within", "30m"),
-    ("until", "Until", "2027-01-01T00:00+00:00"),
-    ("max_firings", "Firings at most", "no limit"),
-    ("target", "Target", ""),
-    ("tags", "Tags, separated by commas", ""),
-)
-TEXTS: Final = ("rule", "timezone", "overlap", "misfire", *(name for name, *_ in OPTIONS))
-CHOICES: Final = {"overlap": list(Overlap), "misfire": list(Misfire)}
+CHOICES: Final = tuple(option for option in OF_SCHEDULES if option.choices)
+OPTIONS: Final = tuple(option for option in OF_SCHEDULES if option.label and not option.choices)
+TEXTS: Final = ("rule", "timezone", *(option.name for option in (*CHOICES, *OPTIONS)))
 
 
 class ScheduleForms:
@@ -43,7 +34,7 @@ class ScheduleForms:
     def __init__(self, pages: Pages, forms: Forms) -> None:
         self._pages = pages
         self._forms = forms
-        self._editor = ScheduleEditor(pages.context.actions)
+        self._actions = pages.context.actions
 
     # ------------------------------------------------------------ new
 
@@ -72,14 +63,14 @@ class ScheduleForms:
 
     async def create(self, request: Request) -> Response:
         form = await self._forms.read(request)
-        self._pages.context.actions.check(form.caller, CREATE)
+        self._actions.check(form.caller, create_schedule)
 
         def create() -> str:
             texts = {name: form.get(name) for name in (*TEXTS, "name", "tenant", "job")}
-            given = _read_texts(CREATE_FIELDS, texts)
+            given = _read_texts(create_schedule, texts)
             definition = self._pages.app.registry.get(given["job"])
             given["args"] = read_arguments(form, definition)
-            self._editor.create(form.caller, given)
+            self._actions.take(form.caller, create_schedule, **given)
             return _page_of(given["name"], given.get("tenant", ""))
 
         try:
@@ -111,6 +102,8 @@ class ScheduleForms:
             if definition is not None:
                 parameters = list_parameters(definition, values)
             for each in parameters:  # a secret that is left empty stays as it is
+                is_masked = contains_mask(details.args.get(each["name"]))
+                each["is_secret"] = each["is_secret"] or is_masked
                 each["is_required"] = each["is_required"] and not each["is_secret"]
             return {
                 **self._frame(values, error),
@@ -127,13 +120,13 @@ class ScheduleForms:
 
     async def change(self, request: Request) -> Response:
         form = await self._forms.read(request)
-        self._pages.context.actions.check(form.caller, CHANGE)
+        self._actions.check(form.caller, change_schedule)
         name, tenant = form.get("name"), form.get("tenant")
 
         def change() -> str:
             details = self._pages.app.inspect.schedule_details(name, tenant=tenant)
             given = self._find_changes(form, details)
-            self._editor.change(form.caller, name, given, tenant=tenant)
+            self._actions.take(form.caller, change_schedule, name, tenant=tenant, **given)
             return _page_of(name, tenant)
 
         try:
@@ -143,22 +136,13 @@ class ScheduleForms:
             return await self.show_edit(request, given=dict(form.items()), error=text)
         return self._forms.redirect(request, target, "The schedule is changed.")
 
-    async def remove(self, request: Request) -> Response:
-        name, tenant = name_of(request), tenant_of(request)
-
-        def act(form: Form) -> tuple[str, str]:
-            runs = self._editor.remove(form.caller, name, tenant=tenant)
-            return f"The schedule {name} is removed; {runs_are(runs)} canceled.", "/schedules"
-
-        return await self._forms.act(request, act)
-
     # ------------------------------------------------------------ values
 
     def _find_changes(self, form: Form, details: ScheduleDetails) -> dict[str, Any]:
         """The options that the form has in another way than the schedule."""
         before = _texts_of(details)
         texts = {each: form.get(each) for each in TEXTS if form.get(each) != before.get(each, "")}
-        given = _read_texts(CHANGE_FIELDS, texts)
+        given = _read_texts(change_schedule, texts)
         given["unset"] = [each for each in texts if not texts[each] and each in UNSETTABLE]
         if not form.get("rule"):
             raise ProblemError(422, "A schedule needs a rule.", field="rule")
@@ -167,8 +151,9 @@ class ScheduleForms:
         definition = self._pages.app.registry.find(details.job)
         if definition is not None:
             args = read_arguments(form, definition)
-            for each in definition.secrets & details.args.keys():
-                args.setdefault(each, MASK)
+            for each, value in details.args.items():
+                if contains_mask(value):
+                    args.setdefault(each, value)  # it stays as it is stored
             if as_json(args) != as_json(details.args):
                 given["args"] = args
         if form.get("revision"):
@@ -202,11 +187,11 @@ def _texts_of(details: ScheduleDetails) -> dict[str, str]:
     found["tags"] = ", ".join(details.tags)
     texts = {name: "" if value is None else str(value) for name, value in found.items()}
     args = {f"arg:{name}": as_text(value) for name, value in details.args.items()}
-    return {**texts, **{name: "" if text == MASK else text for name, text in args.items()}}
+    return {**texts, **{name: "" if MASK in text else text for name, text in args.items()}}
 
 
-def _read_texts(known: tuple[InputField, ...], texts: Mapping[str, str]) -> dict[str, Any]:
-    wanted = [field for field in known if field.name in texts]
+def _read_texts(act: Act[..., Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    wanted = [field for field in act.fields_in("body") if field.name in texts]
     items = [(name, text) for name, text in texts.items() if name != "tags"]
     tags = (text.strip() for text in texts.get("tags", "").split(","))
     return fields.read_query(wanted, [*items, *(("tags", text) for text in tags if text)])

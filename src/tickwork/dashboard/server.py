@@ -1,23 +1,22 @@
 """Serves the dashboard on a port: alone, or in the background of a worker."""
 
 import logging
-import os
 import socket
 import threading
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from tickwork._kernel.fork import reset_after_fork
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard import asgi
-from tickwork.dashboard.access import AccessToken, Role, is_loopback, parse_tokens
+from tickwork.dashboard.access import AccessToken, LinkToken
+from tickwork.dashboard.authentication import identify_loopback
+from tickwork.dashboard.configured_tokens import TOKEN_VARIABLE, ConfiguredTokens
+from tickwork.dashboard.host_header import is_loopback
 from tickwork.errors import ExtraMissing, InvalidOption
 
-TOKEN_VARIABLE: Final = "TICKWORK_UI_TOKEN"  # noqa: S105  # the name of a variable
-FILE_VARIABLE: Final = "TICKWORK_UI_TOKEN_FILE"
-NO_TOKEN: Final = (
-    f"No token is configured: only this machine may connect, as an administrator. "
-    f"Set {TOKEN_VARIABLE} to change that."
+LINK_MADE: Final = (
+    "No token is configured. This link signs in as an administrator until the worker stops: %s"
 )
 STOP_SECONDS: Final = 3
 RETRY_SECONDS: Final = 5.0
@@ -26,31 +25,10 @@ RETRY_SECONDS: Final = 5.0
 _log: Final = logging.getLogger("tickwork.dashboard")
 
 
-def read_tokens(file: Path | None = None) -> list[AccessToken]:
-    """Read the tokens that the environment and a file have.
-
-    Raises:
-        InvalidOption: A token is too short, or the file cannot be read.
-    """
-    tokens = []
-    if os.environ.get(TOKEN_VARIABLE):
-        secret = os.environ[TOKEN_VARIABLE]
-        tokens.append(AccessToken(name="admin", secret=secret, role=Role.ADMIN))
-    if file is None and os.environ.get(FILE_VARIABLE):
-        file = Path(os.environ[FILE_VARIABLE])
-    if file is not None:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidOption(
-                "the token file", str(file), f"must be a text file that can be read: {error}"
-            ) from error
-        tokens += parse_tokens(text)
-    return tokens
-
-
 class DashboardServer:
     """Serves the dashboard: :meth:`run` until a signal, or in a thread while a block runs.
+
+    Without tokens it makes one, and :meth:`listen` returns a link that has it.
 
     In a thread, its errors do not reach the program: it logs them, and starts again.
     """
@@ -61,12 +39,17 @@ class DashboardServer:
         host: str,
         port: int,
         *,
-        tokens: list[AccessToken],
+        tokens: Sequence[AccessToken] | ConfiguredTokens,
         option: str,
+        is_open: bool = False,
         is_read_only: bool = False,
         root_path: str = "",
+        proxies: Sequence[str] = (),
     ) -> None:
         """Prepare it. ``option`` is the name of the option that has the address.
+
+        With ``is_open``, this machine needs no token. ``proxies`` are the addresses of those whose
+        headers X-Forwarded-For and X-Forwarded-Proto are believed.
 
         Raises:
             ExtraMissing: The extra ``dashboard`` is not installed.
@@ -81,14 +64,25 @@ class DashboardServer:
             )
         try:
             import uvicorn  # noqa: PLC0415  # needs the extra
+
+            from tickwork.dashboard.connections import (  # noqa: PLC0415
+                BACKLOG,
+                BoundedConnection,
+            )
         except ImportError as error:
             raise ExtraMissing("uvicorn", extra="dashboard") from error
         self._uvicorn: Any = uvicorn
-        self._site = asgi(app, tokens=tokens, read_only=is_read_only)
+        self._protocol, self._backlog = BoundedConnection, BACKLOG
+        self._link: LinkToken | None = None
+        if not tokens and not is_open:
+            self._link = LinkToken.make()
+            tokens = [self._link]
+        identify = identify_loopback if is_open else None
+        self._site = asgi(app, tokens=tokens, identify=identify, read_only=is_read_only)
         self._host, self._port = host, port
         self._option = option
         self._root_path = root_path
-        self.has_tokens = bool(tokens)
+        self._proxies = proxies
         self._listener: socket.socket | None = None
         self._server: Any = None
         self._is_stopped = threading.Event()
@@ -102,8 +96,13 @@ class DashboardServer:
         if listener is not None:
             listener.close()
 
+    @property
+    def has_link(self) -> bool:
+        """Whether it made a token, which the link has."""
+        return self._link is not None
+
     def listen(self) -> str:
-        """Open the port, and return the URL of the dashboard.
+        """Open the port, and return the URL of the dashboard, or a link that signs in.
 
         Raises:
             InvalidOption: The address is in use, or not one of this machine.
@@ -122,7 +121,8 @@ class DashboardServer:
         # client to acknowledge the first: asyncio does not set it for a socket of this kind.
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host = f"[{self._host}]" if ":" in self._host else self._host or "localhost"
-        return f"http://{host}:{self._listener.getsockname()[1]}{self._root_path}/"
+        url = f"http://{host}:{self._listener.getsockname()[1]}{self._root_path}/"
+        return url if self._link is None else f"{url}login?token={self._link.secret}"
 
     def run(self) -> None:
         """Answer requests until a signal, or until the block ends. Call :meth:`listen` first."""
@@ -133,8 +133,12 @@ class DashboardServer:
             log_level="warning",
             # The program has configured its log: the server must not do it again.
             log_config=None if self._thread is not None else self._uvicorn.config.LOGGING_CONFIG,
-            # A proxy's header must not make a remote client a local one.
-            proxy_headers=self.has_tokens,
+            # One parser, whatever is installed: h11 refuses a request with several Host headers.
+            http=self._protocol,
+            backlog=self._backlog,
+            # Clients behind other proxies could choose their address.
+            proxy_headers=bool(self._proxies),
+            forwarded_allow_ips=",".join(self._proxies),
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
@@ -164,7 +168,10 @@ class DashboardServer:
         # It ends when the block does.
         while not self._is_stopped.is_set():
             try:
-                _log.info("Dashboard: %s", self.listen())
+                if self.has_link:
+                    _log.warning(LINK_MADE, self.listen())
+                else:
+                    _log.info("Dashboard: %s", self.listen())
                 is_reported = False
                 self.run()
             except InvalidOption as error:

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,28 +14,35 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tickwork._control.schedule_view import ScheduleView
 from tickwork._kernel.json_form import as_json
-from tickwork.app import Tickwork
-from tickwork.dashboard.access import AccessToken, Identify
-from tickwork.dashboard.actions import Actions
-from tickwork.dashboard.api import KEY_MAX, ApiCall, Endpoint, read_call
-from tickwork.dashboard.authentication import LOCAL_ONLY, Authenticator
+from tickwork.app.tickwork import Tickwork
+from tickwork.dashboard import fields
+from tickwork.dashboard.access import Identify, Tokens
+from tickwork.dashboard.actions import Act, Actions
+from tickwork.dashboard.acts import ALL_ACTS
+from tickwork.dashboard.api import ENDPOINTS
+from tickwork.dashboard.authentication import Authenticator
 from tickwork.dashboard.bulk import BulkActions
 from tickwork.dashboard.context import DashboardContext, read_body_bytes
+from tickwork.dashboard.endpoints import Endpoint
+from tickwork.dashboard.etags import etag_of
 from tickwork.dashboard.forms import Forms
 from tickwork.dashboard.openapi import PREFIX, build_document
-from tickwork.dashboard.pages import BASE, Pages, base_of, local_path
+from tickwork.dashboard.pages import Pages
+from tickwork.dashboard.pages.request_values import BASE, base_of, local_path
 from tickwork.dashboard.problems import TITLES, ProblemError, problem_of
-from tickwork.dashboard.schedule_api import ALL_ENDPOINTS
+from tickwork.dashboard.request_limit import RequestLimit
 from tickwork.dashboard.schedule_forms import ScheduleForms
 from tickwork.dashboard.stream import ChangeDetector, StreamLimits, open_stream
 from tickwork.errors import TickworkError
 
+ALL_METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 HEADERS: Final = {
     "content-security-policy": (
@@ -56,7 +63,10 @@ log: Final = logging.getLogger("tickwork.dashboard")
 
 
 class SecurityHeaders:
-    """Adds the same headers to every response, and notes where the dashboard is mounted."""
+    """Adds the same headers to every response, and notes where the dashboard is mounted.
+
+    A request for the place itself, without a slash at its end, is sent to its first page.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -78,7 +88,10 @@ class SecurityHeaders:
                 ]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        app = self._app
+        if scope["type"] == "http" and scope["path"] == scope[BASE]:
+            app = RedirectResponse(f"{scope[BASE]}/", status_code=307)
+        await app(scope, receive, send_with_headers)
 
 
 class StaticFolder(StaticFiles):
@@ -93,7 +106,7 @@ class StaticFolder(StaticFiles):
 def build_site(
     app: Tickwork,
     *,
-    tokens: tuple[AccessToken, ...],
+    tokens: Tokens,
     identify: Identify | None,
     secret: str,
     login_url: str,
@@ -101,21 +114,22 @@ def build_site(
     read_timeout: timedelta,
     streams_max: int,
     streams_per_client: int,
+    requests_per_minute: int,
 ) -> Starlette:
-    authenticator = Authenticator(tokens, identify, secret=secret, login_url=login_url)
     context = DashboardContext(
         app,
-        authenticator=authenticator,
+        make_authenticator=partial(
+            Authenticator, tokens, identify, secret=secret, login_url=login_url
+        ),
         actions=Actions(app, is_read_only=is_read_only),
         read_timeout=read_timeout,
+        request_limit=RequestLimit(requests_per_minute),
     )
     limits = StreamLimits(server_max=streams_max, client_max=streams_per_client)
-    if authenticator.is_local_only:
-        log.warning(LOCAL_ONLY)
     pages = Pages(context, BulkActions(context.actions))
     built = Starlette(
         routes=[
-            Mount(PREFIX, routes=_api_routes(context)),
+            Mount(PREFIX, Router(_api_routes(context), redirect_slashes=False)),
             Mount("/static", StaticFolder(directory=Path(__file__).parent / "static")),
             *_page_routes(context, pages, limits),
         ],
@@ -127,6 +141,7 @@ def build_site(
             500: _show_crash,
         },
     )
+    built.router.redirect_slashes = False  # it leads to the host that the request names
     built.state.pages = pages
     built.state.streams = limits
     return built
@@ -144,6 +159,7 @@ def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) 
         "/login": forms.show_login,
         "/runs": pages.runs,
         "/runs/bulk": pages.bulk_preview,
+        "/runs/errors": pages.errors,
         "/runs/export.csv": pages.export,
         "/runs/export.json": pages.export,
         "/runs/{id}": pages.run,
@@ -156,39 +172,46 @@ def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) 
         "/edit-schedule": edits.show_edit,
         "/time": pages.time,
         "/queues": pages.queues,
+        "/queues/{name:path}": pages.queue,
+        "/jobs/{name:path}": pages.job,
         "/workers": pages.workers,
         "/alerts": pages.alerts,
         "/audit": pages.audit,
+        "/audit/changes": pages.changes,
     }
     acts: dict[str, Callable[..., Any]] = {
+        **{
+            (each.form.path or each.path).replace("{name}", "{name:path}"): partial(
+                forms.take, each
+            )
+            for each in ALL_ACTS
+            if each.form is not None
+        },
         "/login": forms.log_in,
         "/logout": forms.log_out,
         "/dispatch": forms.dispatch,
+        "/zone": forms.choose_zone,
+        "/views": forms.change_views,
         "/runs/bulk": forms.bulk,
-        "/runs/{id}/cancel": forms.cancel,
-        "/runs/{id}/retry": forms.retry,
-        "/runs/{id}/delete": forms.delete,
-        "/runs/{id}/snooze": forms.snooze,
         "/bulk/{id}/stop": forms.stop_bulk,
-        "/workers/{id}/drain": forms.drain,
-        "/limits/change": forms.change_limit,
-        "/limits/reset": forms.reset_limit,
         "/new-schedule": edits.create,
         "/edit-schedule": edits.change,
-        "/schedules/{name:path}/remove": edits.remove,
-        "/schedules/{name:path}/pause": forms.pause_schedule,
-        "/schedules/{name:path}/resume": forms.resume_schedule,
-        "/schedules/{name:path}/run": forms.run_schedule,
         "/schedules/{name:path}/backfill": forms.backfill,
-        "/queues/{name:path}/pause": partial(forms.pause, "queue"),
-        "/queues/{name:path}/resume": partial(forms.resume, "queue"),
-        "/jobs/{name:path}/pause": partial(forms.pause, "job"),
-        "/jobs/{name:path}/resume": partial(forms.resume, "job"),
     }
+    by_path: dict[str, dict[str, Callable[..., Any]]] = {}
+    for method, handlers in (("POST", acts), ("GET", reads)):
+        for path, handle in handlers.items():
+            by_path.setdefault(path, {})[method] = handle
     return [
-        *(Route(path, act, methods=["POST"]) for path, act in acts.items()),
-        *(Route(path, read, methods=["GET"]) for path, read in reads.items()),
+        Route(path, partial(_handle, handlers), methods=list(handlers))
+        for path, handlers in by_path.items()
     ]
+
+
+async def _handle(handlers: dict[str, Callable[..., Any]], request: Request) -> Response:
+    """Handle a page and its form, which have one path, so that a 405 names both methods."""
+    found: Response = await handlers["POST" if request.method == "POST" else "GET"](request)
+    return found
 
 
 # ---------------------------------------------------------------- API
@@ -196,7 +219,7 @@ def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) 
 
 def _api_routes(context: DashboardContext) -> list[Route]:
     by_path: dict[str, list[Endpoint]] = {}
-    for each in ALL_ENDPOINTS:
+    for each in ENDPOINTS:
         by_path.setdefault(each.path, []).append(each)
     # A name may contain a slash, so `/schedules/{name}` matches longer paths, too: they come first.
     paths = sorted(by_path, key=lambda path: -path.count("/"))
@@ -206,7 +229,7 @@ def _api_routes(context: DashboardContext) -> list[Route]:
             Route(
                 path.replace("{name}", "{name:path}"),
                 partial(_answer, context, {each.method: each for each in by_path[path]}),
-                methods=[each.method for each in by_path[path]],
+                methods=ALL_METHODS,  # otherwise, another path may match one of its other methods
             )
             for path in paths
         ),
@@ -224,7 +247,13 @@ async def _answer(
     """Check a request, run its endpoint in a thread, and return its result."""
     caller = await context.authenticator.authenticate(request)
     method = "GET" if request.method == "HEAD" else request.method
+    if method not in endpoints:
+        allowed = {*endpoints, *({"HEAD"} if "GET" in endpoints else ())}
+        raise ProblemError(
+            405, "The method is not allowed here.", headers={"Allow": ", ".join(sorted(allowed))}
+        )
     found = endpoints[method]
+    context.count_request(caller)
     if method in UNSAFE:
         token = request.headers.get("x-csrf-token", "")
         context.authenticator.check_csrf(request, caller, token=token)
@@ -233,39 +262,46 @@ async def _answer(
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ProblemError(415, "The body must be JSON.", fix="Send it as application/json.")
-    raw = ApiCall(
-        app=context.app,
-        actions=context.actions,
-        caller=caller,
-        path=dict(request.path_params),
-        query={},
-        body={},
-        key=_idempotency_key(request) if found.has_key else "",
-    )
-    if found.action:  # before the values are checked: others need not learn what is valid
-        context.actions.check(raw.caller, found.action)
-    call = read_call(found, raw, items=request.query_params.multi_items(), body=body)
-    run = context.write if found.action else context.read
-    result = await run(lambda: as_json(found.run(call)))
-    status = found.status
-    if found.has_key and not result["is_new"]:
-        status = 200
-    if found.result is None:
-        return Response(status_code=status)
-    return _as_response(result, status)
-
-
-def _idempotency_key(request: Request) -> str:
-    key = request.headers.get("idempotency-key", "")
-    if "idempotency-key" not in request.headers:
-        return ""
-    if not key or len(key) > KEY_MAX or not (key.isascii() and key.isprintable()) or " " in key:
-        raise ProblemError(
-            422,
-            f"Idempotency-Key must have 1 to {KEY_MAX} visible ASCII characters.",
-            field="Idempotency-Key",
+    if isinstance(found, Act):  # before the values are read: others need not learn what is valid
+        context.actions.check(caller, found)
+    path = {each.name: request.path_params[each.name] for each in found.fields_in("path")}
+    parts = fields.read_query(found.fields_in("path"), path.items(), is_form=False).values()
+    values = {
+        **_read_headers(found, request),
+        **fields.read_query(
+            found.fields_in("query"), request.query_params.multi_items(), is_form=False
+        ),
+        **fields.read_body(found.fields_in("body"), body),
+    }
+    if isinstance(found, Act):
+        act = found
+        done = await context.write(
+            lambda: as_json(context.actions.take(caller, act, *parts, **values))
         )
-    return key
+    else:
+        done = await context.read(lambda: as_json(found.function(context.app, *parts, **values)))
+    if found.result is None:
+        return Response(status_code=found.status)
+    is_repeated = found.has_key and not done["is_new"]
+    response = _as_response(done, 200 if is_repeated else found.status)
+    if found.result is ScheduleView:
+        created_at = datetime.fromisoformat(done["created_at"])
+        response.headers["ETag"] = etag_of(done["revision"], created_at)
+    return response
+
+
+def _read_headers(found: Endpoint, request: Request) -> dict[str, str]:
+    """The idempotency key of a request, and its condition, if the endpoint takes them."""
+    values = {}
+    for each in found.fields_in("header"):
+        if each.name in request.headers:
+            try:
+                values[each.parameter] = each.kind.parse(request.headers[each.name], True)
+            except ValueError as error:
+                raise ProblemError(
+                    422, f"{each.name} must have {error}.", field=each.name
+                ) from None
+    return values
 
 
 def _as_response(value: Any, status: int = 200) -> Response:
@@ -294,16 +330,17 @@ async def _show_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError), error
     path = local_path(request)
     if not path.startswith(PREFIX) and "text/html" in request.headers.get("accept", ""):
-        return _show_error_page(request, error, path)
-    return JSONResponse(
-        error.as_dict(),
+        return await _show_error_page(request, error, path)
+    return Response(
+        # In ASCII: texts of a request may not be valid Unicode.
+        json.dumps(error.as_dict(), separators=(",", ":")),
         error.status,
         headers=error.headers,
         media_type="application/problem+json",
     )
 
 
-def _show_error_page(request: Request, error: ProblemError, path: str) -> Response:
+async def _show_error_page(request: Request, error: ProblemError, path: str) -> Response:
     pages: Pages = request.app.state.pages
     authenticator = pages.context.authenticator
     login_url = authenticator.login_url
@@ -314,9 +351,7 @@ def _show_error_page(request: Request, error: ProblemError, path: str) -> Respon
         if login_url:
             return RedirectResponse(f"{login_url}?next={quote(base)}{target}", 303)
         return RedirectResponse(f"{base}/login?next={target}", 303)
-    return pages.render(
-        "error.html", request, code=error.status, problem=error, heading=TITLES[error.status]
-    )
+    return await pages.show_error(request, error, heading=TITLES[error.status])
 
 
 async def _show_error(request: Request, error: Exception) -> Response:
@@ -331,7 +366,10 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), error
     status = error.status_code if error.status_code in TITLES else 400
     detail = {404: "There is no such page.", 405: "The method is not allowed here."}
-    problem = ProblemError(status, detail.get(status, error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+    problem = ProblemError(status, detail.get(status, error.detail), headers=headers)
     return await _show_problem(request, problem)
 
 

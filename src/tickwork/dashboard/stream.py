@@ -107,7 +107,8 @@ async def open_stream(
     # The user and the address: many people may share a token, or an address of a proxy.
     client = f"{caller.user.name} {caller.address}"
     limits.add(client)
-    return EventStream(_events(changes, request), end=lambda: limits.remove(client))
+    events = _events(context, changes, request)
+    return EventStream(events, end=lambda: limits.remove(client))
 
 
 class EventStream(StreamingResponse):
@@ -126,9 +127,12 @@ class EventStream(StreamingResponse):
             self._end()
 
 
-async def _events(changes: ChangeDetector, request: Request) -> AsyncIterator[str]:
-    yield "retry: 5000\n\n"
+async def _events(
+    context: DashboardContext, changes: ChangeDetector, request: Request
+) -> AsyncIterator[str]:
     known = await changes.fingerprint()
+    # After that: a change from here on is reported, so the client may count on it.
+    yield "retry: 5000\n\n"
     opened_at = sent_at = time.monotonic()
     while time.monotonic() - opened_at < STREAM_SECONDS:
         await anyio.sleep(POLL_SECONDS)
@@ -136,7 +140,11 @@ async def _events(changes: ChangeDetector, request: Request) -> AsyncIterator[st
             return
         try:
             found = await changes.fingerprint()
-        except (ProblemError, TickworkError):
+            if found != known:
+                await context.authenticator.authenticate(request)
+        except (ProblemError, TickworkError) as error:
+            if isinstance(error, ProblemError) and error.status in {401, 403}:
+                return  # the user has signed out, or lost the role
             continue  # the database may be away for a while
         if found != known:
             known, sent_at = found, time.monotonic()

@@ -72,14 +72,15 @@ class AttemptFailed(_RunEvent):
     """An attempt failed. ``retry_at`` is None if it was the last one: RunFailed follows.
 
     ``exception`` is what was raised, in the process that raised it. It is None if a child
-    process raised it, or if the handler reported the failure without an exception.
+    process raised it, or if the handler reported the failure without an exception. Secrets are
+    masked in ``error``, and not in ``exception``.
     """
 
     attempt: int
     error: str
     retry_at: datetime | None = None
     started_at: datetime | None = None
-    exception: BaseException | None = field(default=None, compare=False)
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class RunFailed(_RunEvent):
     attempt: int
     error: str
     started_at: datetime | None = None
-    exception: BaseException | None = field(default=None, compare=False)
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,14 @@ class RunPostponed(_RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSuspended(_RunEvent):
+    """The run sleeps or waits, without a worker. It continues at ``due_at``."""
+
+    reason: str
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCanceled(_RunEvent):
     """The run was canceled."""
 
@@ -125,6 +134,19 @@ class RunLost(_RunEvent):
     """The outcome of an attempt was not stored: another worker has taken over the run."""
 
     token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventEmitted(Event):
+    """This process stored an event for which runs wait: ``app.emit`` or ``run.signal``.
+
+    An emit that was ignored publishes nothing, and neither does one inside the caller's own
+    transaction: tickwork cannot see whether the caller commits it.
+    """
+
+    event: str
+    key: str  # of a signal: the id of its run
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +188,7 @@ class FiringsMissed(_FiringsEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringsSkipped(_FiringsEvent):
-    """Another run prevented firings of a schedule: by the overlap policy, or ``unique``.
+    """Firings of a schedule made no run: because of another run, a pause, or a new rule.
 
     ``count`` firings, the first at ``first_at`` and the last at ``last_at``.
     """
@@ -204,4 +226,25 @@ class ExpectationMet(Event):
     tenant: str
     job: str
     due_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailing(Event):
+    """A job fails as often as ``app.alerts.watch_failures`` says. Raised once for each incident.
+
+    The process that watches raises it: a worker, or ``tickwork watch``.
+    """
+
+    job: str
+    tenant: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecovered(Event):
+    """An incident is over: the job of :class:`JobFailing` completes again."""
+
+    job: str
+    tenant: str
     reason: str

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from tickwork._define.options import Length
-from tickwork._domain.run import Run
+from tickwork._define.options import Duration
+from tickwork._domain.runs.run import Run
 from tickwork._domain.schedules.bounds import Bounded
-from tickwork._inspect.schedules import ActiveSchedule
+from tickwork._inspect.upcoming_firings import ActiveSchedule
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.durations import as_duration
+from tickwork._stores.contract import ReadStore, RunFilter
 from tickwork.contracts import CalendarEntry, CalendarExporter
 from tickwork.errors import InvalidOption, InvalidSchedule, ScheduleNotFound
 from tickwork.export.ical import LENGTH_DEFAULT, ICalendarExporter, PastRun
 from tickwork.export.links import google_link, outlook_link
-from tickwork.stores.contract import ReadStore, RunFilter
 
 DAYS_DEFAULT: Final = 90
 DAYS_MAX: Final = 3660
@@ -44,8 +44,8 @@ class CalendarExports:
         *schedules: str,
         tenant: str | None = None,
         days: int = DAYS_DEFAULT,
-        past: Length | None = None,
-        length: Length = LENGTH_DEFAULT,
+        past: Duration | None = None,
+        length: Duration = LENGTH_DEFAULT,
         name: str = "tickwork",
     ) -> str:
         """Return an iCalendar file with all schedules, or with these.
@@ -131,11 +131,11 @@ class CalendarExports:
     ) -> list[PastRun]:
         """The newest runs of schedules since then."""
         where = RunFilter(tenant=tenant, since=self._clock.now() - length)
-        found: list[PastRun] = []
+        runs: list[PastRun] = []
         cursor: str | None = None
         for _ in range(RUNS_MAX // _PAGE):
             page = self._store.list_runs(where, cursor=cursor, limit=_PAGE)
-            found += [
+            runs += [
                 _past_run(run)
                 for run in page.runs
                 if run.schedule is not None and (not schedules or run.schedule in schedules)
@@ -143,7 +143,7 @@ class CalendarExports:
             cursor = page.cursor
             if cursor is None:
                 break
-        return found
+        return runs
 
 
 def _entry(schedule: ActiveSchedule) -> CalendarEntry:
@@ -174,8 +174,8 @@ def _past_run(run: Run) -> PastRun:
     )
 
 
-def _check_length(length: Length) -> timedelta:
-    found = as_duration(length)
-    if not timedelta(minutes=1) <= found <= timedelta(days=1):
+def _check_length(length: Duration) -> timedelta:
+    duration = as_duration(length)
+    if not timedelta(minutes=1) <= duration <= timedelta(days=1):
         raise InvalidOption("length", length, "must be between 1m and 24h")
-    return found
+    return duration

@@ -8,11 +8,11 @@ from itertools import islice, takewhile
 from typing import Final
 
 from tickwork._domain.schedules.contract import walk
-from tickwork._domain.schedules.rrule import RecurrenceRule, find_rrules
 from tickwork._domain.schedules.zones import Zone
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
 from tickwork._kernel.version import VERSION
 from tickwork.contracts import CalendarEntry
+from tickwork.export.rrule import RecurrenceRule, find_rrules
 from tickwork.export.vtimezone import timezone_lines
 
 FIRINGS_MAX: Final = 1_000
@@ -121,13 +121,13 @@ def _listed(
 ) -> tuple[list[RecurrenceRule], str]:
     """Each firing by itself, and a note on where the list ends."""
     coming = walk(entry.rule, begin.astimezone(UTC) - _SECOND)
-    found = [
+    entries = [
         RecurrenceRule(at, entry.rule.tz, "")
         for at in islice(takewhile(lambda at: at < end, coming), FIRINGS_MAX)
     ]
-    last = found[-1].first if len(found) == FIRINGS_MAX else end
+    last = entries[-1].first if len(entries) == FIRINGS_MAX else end
     what = f"the first {count_of(FIRINGS_MAX, 'firing')}" if last != end else "its firings"
-    return found, f"\nThe calendar lists {what}, until {last:%Y-%m-%d %H:%M %Z}."
+    return entries, f"\nThe calendar lists {what}, until {last:%Y-%m-%d %H:%M %Z}."
 
 
 def _run_event(run: PastRun, *, stamp: datetime) -> list[str]:
@@ -150,8 +150,8 @@ def _run_event(run: PastRun, *, stamp: datetime) -> list[str]:
 
 
 def _uid(entry: CalendarEntry, part: str) -> str:
-    facts = f"{entry.tenant}\0{entry.name}\0{part}"
-    return f"{blake2b(facts.encode(), digest_size=16).hexdigest()}@tickwork"
+    identity = f"{entry.tenant}\0{entry.name}\0{part}"
+    return f"{blake2b(identity.encode(), digest_size=16).hexdigest()}@tickwork"
 
 
 def _time(name: str, at: datetime, zone: str) -> str:

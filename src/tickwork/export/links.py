@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from tickwork._domain.schedules.rrule import find_rrules
 from tickwork.contracts import CalendarEntry
 from tickwork.export.ical import describe_entry, title_of
+from tickwork.export.rrule import find_rrules
 
 _GOOGLE: Final = "https://calendar.google.com/calendar/render"
 _OUTLOOK: Final = "https://outlook.office.com/calendar/0/action/compose"
@@ -22,7 +22,7 @@ def google_link(entry: CalendarEntry, *, begin: datetime, length: timedelta) -> 
     if first is None:
         return None
     rules = find_rrules(entry.rule, begin=begin) or []
-    facts = {
+    parameters = {
         "action": "TEMPLATE",
         "text": title_of(entry),
         "details": describe_entry(entry),
@@ -32,12 +32,12 @@ def google_link(entry: CalendarEntry, *, begin: datetime, length: timedelta) -> 
     if len(rules) == 1 and rules[0].text and not rules[0].excluded:
         zone = rules[0].zone
         local = rules[0].first
-        facts |= {
+        parameters |= {
             "dates": "/".join(f"{at:%Y%m%dT%H%M%S}" for at in (local, local + length)),
             "ctz": zone,
             "recur": f"RRULE:{rules[0].text}",
         }
-    return f"{_GOOGLE}?{urlencode(facts)}"
+    return f"{_GOOGLE}?{urlencode(parameters)}"
 
 
 def outlook_link(entry: CalendarEntry, *, begin: datetime, length: timedelta) -> str | None:
@@ -46,7 +46,7 @@ def outlook_link(entry: CalendarEntry, *, begin: datetime, length: timedelta) ->
     if first is None:
         return None
     start = first.astimezone(UTC)
-    facts = {
+    parameters = {
         "path": "/calendar/action/compose",
         "rru": "addevent",
         "subject": title_of(entry),
@@ -54,7 +54,7 @@ def outlook_link(entry: CalendarEntry, *, begin: datetime, length: timedelta) ->
         "startdt": f"{start:%Y-%m-%dT%H:%M:%SZ}",
         "enddt": f"{start + length:%Y-%m-%dT%H:%M:%SZ}",
     }
-    return f"{_OUTLOOK}?{urlencode(facts)}"
+    return f"{_OUTLOOK}?{urlencode(parameters)}"
 
 
 def _next(entry: CalendarEntry, begin: datetime) -> datetime | None:

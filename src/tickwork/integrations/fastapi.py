@@ -1,15 +1,16 @@
-"""For FastAPI: a worker inside the server, and a dispatch on the session of a request.
+"""For FastAPI: a worker inside the server, dispatches on a request's session, progress of runs.
 
->>> from tickwork.integrations.fastapi import lifespan, session_dispatcher
+>>> from tickwork.integrations.fastapi import lifespan, session_dispatcher, stream_progress
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from tickwork._client.jobs import AsyncDraft, Dispatchable
-from tickwork._client.runs import RunHandle
-from tickwork.app import Tickwork
+from tickwork._dispatch.jobs import AsyncDraft, Dispatchable
+from tickwork._dispatch.runs import RunHandle
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import ExtraMissing
+from tickwork.integrations.run_stream import stream_progress
 from tickwork.integrations.starlette import WorkerLifespan, lifespan
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ try:
 except ImportError as missing:
     raise ExtraMissing("fastapi", extra="fastapi") from missing
 
-__all__ = ["SessionDispatcher", "WorkerLifespan", "lifespan", "session_dispatcher"]
+__all__ = [
+    "SessionDispatcher",
+    "WorkerLifespan",
+    "lifespan",
+    "session_dispatcher",
+    "stream_progress",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tickwork._define.context import RunContext
-from tickwork._define.handlers import import_handler
-from tickwork.app import Tickwork
+from tickwork._handlers.context import RunContext
+from tickwork._handlers.handlers import import_handler
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class FlaskTickwork:
                 fix='Start the worker with "flask tickwork work", or set '
                 'FlaskTickwork(jobs, create_app="shop.web:create_app").',
             )
-        found: Any = import_handler(create) if isinstance(create, str) else create
-        web: Flask = found()
+        function: Any = import_handler(create) if isinstance(create, str) else create
+        web: Flask = function()
         return web
 
     def _push_context(self, _: RunContext) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """A small HTTP server beside a worker, for probes and scrapes.
 
 ``/healthz`` fails if a new process is needed, ``/readyz`` while the worker takes no runs or its
-database does not answer, and ``/metrics`` are those of :mod:`tickwork.integrations.prometheus`.
+database does not answer or cannot store outcomes, and ``/metrics`` are those of
+:mod:`tickwork.integrations.prometheus`.
 """
 
 import socket
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 from tickwork._domain.health import WorkerState
 from tickwork._kernel.fork import reset_after_fork
 from tickwork._kernel.loggers import get_logger
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import ExtraMissing, InvalidOption, StoreError
 
 __all__ = ["HealthServer"]
@@ -26,6 +27,8 @@ READ_SECONDS: Final = 5.0
 CONNECTION_SECONDS: Final = 15.0
 """How long a client may take to send a part of its request, and to do everything."""
 BACKLOG: Final = 16
+RETRY_SECONDS: Final = 1.0
+"""Seconds until the server answers again after an error of its own."""
 TEXT: Final = "text/plain; charset=utf-8"
 
 _log: Final = get_logger("tickwork.health")
@@ -94,7 +97,7 @@ class HealthServer:
                 f"must be a free address of this machine: {error.strerror or error}",
             ) from error
         threading.Thread(
-            target=self._server.serve_forever, name="tickwork-health", daemon=True
+            target=self._serve, args=(self._server,), name="tickwork-health", daemon=True
         ).start()
         _log.info("Health checks at http://%s:%d/healthz.", self._host or "*", self.address[1])
 
@@ -104,6 +107,15 @@ class HealthServer:
         if server is not None:
             server.shutdown()
             server.server_close()
+
+    def _serve(self, server: "_BoundedServer") -> None:
+        # It ends when the server is stopped.
+        while self._server is server:
+            try:
+                server.serve_forever()
+            except Exception:  # noqa: BLE001  # without answers, a healthy worker is replaced
+                _log.exception("Answering health checks failed; retrying.")
+                time.sleep(RETRY_SECONDS)
 
     def answer(self, path: str) -> Response:
         """Answer a request for this path."""
@@ -120,7 +132,9 @@ class HealthServer:
     def _check_worker(self) -> Response:
         state = self._app.worker_state
         is_bad = state is WorkerState.STUCK
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE if is_bad else HTTPStatus.OK, state)
+        # A new process would not help: it would lose the outcomes that this one keeps.
+        text = self._with_unwritten(state)
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE if is_bad else HTTPStatus.OK, text)
 
     def _check_ready(self) -> Response:
         state = self._app.worker_state
@@ -129,8 +143,17 @@ class HealthServer:
         try:
             self._app.schema_version()
         except StoreError as error:
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, error.what)
-        return _text(HTTPStatus.OK, "ready")
+            # A probe has no token, and the text of the error may name hosts and users.
+            _log.debug("Not ready: %s", error.what)
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer.")
+        unwritten = self._app.unwritten_outcomes
+        if unwritten is not None and unwritten.is_store_ill:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, unwritten.summary)
+        return _text(HTTPStatus.OK, self._with_unwritten("ready"))
+
+    def _with_unwritten(self, text: str) -> str:
+        unwritten = self._app.unwritten_outcomes
+        return text if unwritten is None else f"{text}\n{unwritten.summary}"
 
     def _scrape(self) -> Response:
         try:
@@ -175,14 +198,21 @@ class _BoundedServer(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         self._opened[request] = time.monotonic()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._release(request)  # no thread could be started
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._opened.pop(request, None)
-            self._places.release()
+            self._release(request)
+
+    def _release(self, request: Any) -> None:
+        self._opened.pop(request, None)
+        self._places.release()
 
     def service_actions(self) -> None:
         """Close connections that take too long. It is called twice a second."""

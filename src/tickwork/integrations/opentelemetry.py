@@ -4,16 +4,16 @@ A dispatch is a span of the kind PRODUCER, an attempt one of the kind CONSUMER, 
 context is stored with the run, so that it crosses processes and machines.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from tickwork._define.context import RunContext
-from tickwork._domain.run import NewRun
-from tickwork.app import Tickwork
-from tickwork.errors import ExtraMissing, Signal
+from tickwork._dispatch.tracers import add_tracer, read_headers, store_headers
+from tickwork._domain.runs.run import NewRun
+from tickwork._handlers.context import RunContext
+from tickwork.app.tickwork import Tickwork
+from tickwork.errors import ExtraMissing, Signal, SuspendRun
 
 try:
     from opentelemetry import context, metrics, propagate, trace
@@ -64,26 +64,25 @@ class OpenTelemetryTracer:
             return
         first, count = runs[0], len(runs)
         labels = _labels("send", first.queue)
-        facts: dict[str, Any] = {**labels, "messaging.operation.type": "send"}
-        facts["tickwork.job"] = first.job
+        attributes: dict[str, Any] = {**labels, "messaging.operation.type": "send"}
+        attributes["tickwork.job"] = first.job
         if count == 1:
-            facts["messaging.message.id"] = first.id
+            attributes["messaging.message.id"] = first.id
         else:
-            facts["messaging.batch.message_count"] = count
+            attributes["messaging.batch.message_count"] = count
         span = self._tracer.start_as_current_span(
-            f"send {first.queue}", kind=SpanKind.PRODUCER, attributes=facts
+            f"send {first.queue}", kind=SpanKind.PRODUCER, attributes=attributes
         )
         with span:
             carrier: dict[str, str] = {}
             propagate.inject(carrier)
-            stored = json.dumps(carrier, separators=(",", ":")) if carrier else None
-            yield [run._replace(trace=stored) for run in runs]
+            yield store_headers(runs, carrier)
         self._sent.add(count, labels)
 
     def attempt(self, ctx: RunContext) -> Iterator[None]:
         """Make the span of an attempt, as a middleware."""
         labels = _labels("process", ctx.queue)
-        facts: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             **labels,
             "messaging.operation.type": "process",
             "messaging.message.id": ctx.run_id,
@@ -91,16 +90,16 @@ class OpenTelemetryTracer:
             "tickwork.attempt": ctx.attempt,
         }
         if ctx.schedule is not None:
-            facts["tickwork.schedule"] = ctx.schedule
+            attributes["tickwork.schedule"] = ctx.schedule
         if ctx.tenant:
-            facts["tickwork.tenant"] = ctx.tenant
+            attributes["tickwork.tenant"] = ctx.tenant
         began = perf_counter()
         span = self._tracer.start_span(
             f"process {ctx.queue}",
             # Never the current span: that of a test, or of the program that started the worker.
-            context=propagate.extract(_carrier_of(ctx.trace), context.Context()),
+            context=propagate.extract(read_headers(ctx.trace), context.Context()),
             kind=SpanKind.CONSUMER,
-            attributes=facts,
+            attributes=attributes,
         )
         with trace.use_span(
             span, end_on_exit=True, record_exception=False, set_status_on_exception=False
@@ -108,7 +107,9 @@ class OpenTelemetryTracer:
             try:
                 yield
             except BaseException as raised:
-                if not isinstance(raised, Signal):  # a snooze is no error
+                if isinstance(raised, SuspendRun):
+                    span.add_event("suspended")
+                elif not isinstance(raised, Signal):  # a snooze is no error
                     name = type(raised).__qualname__
                     labels["error.type"] = name
                     span.set_attribute("error.type", name)
@@ -134,7 +135,7 @@ def instrument(
     providers are those of OpenTelemetry's API, unless given.
     """
     tracer = OpenTelemetryTracer(tracer_provider=tracer_provider, meter_provider=meter_provider)
-    app.tracer = tracer
+    add_tracer(app, tracer)
     app.middleware(tracer.attempt)
     return tracer
 
@@ -145,14 +146,3 @@ def _labels(operation: str, queue: str) -> dict[str, Any]:
         "messaging.operation.name": operation,
         "messaging.destination.name": queue,
     }
-
-
-def _carrier_of(stored: str | None) -> dict[str, str]:
-    """What a dispatch stored. Another program may have stored something else."""
-    try:
-        found = json.loads(stored or "{}")
-    except ValueError:
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {key: value for key, value in found.items() if isinstance(value, str)}

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 if TYPE_CHECKING:
-    from tickwork.app import Tickwork
+    from tickwork.app.tickwork import Tickwork
     from tickwork.testing import ManualClock
 
 Swap: TypeAlias = "Callable[[Tickwork], Tickwork]"
-
-pytest.register_assert_rewrite("tickwork.testing.conformance")
 
 _OPTIONS = ("start", "immediately", "raising")
 _MARKER = (

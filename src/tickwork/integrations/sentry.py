@@ -1,22 +1,26 @@
-"""Failures and cron monitors for Sentry.
+"""Failures, traces and cron monitors for Sentry.
 
+An attempt is a transaction, which continues the trace of its dispatch, also in another process.
 A run that failed for the last time is one event, with the run, the job and the arguments. Secret
 arguments are masked, also in messages, and events of a job that has any show no local variables.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from threading import Lock
 from typing import Any, Final
 
-from tickwork._define.context import RunContext
+from tickwork._dispatch.tracers import add_tracer, read_headers, store_headers
+from tickwork._domain.runs.run import NewRun
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.schedules.pattern import Pattern
-from tickwork._inspect.schedules import ActiveSchedule
-from tickwork.app import Tickwork
-from tickwork.errors import ExtraMissing, TickworkError
+from tickwork._handlers.context import RunContext
+from tickwork._inspect.upcoming_firings import ActiveSchedule
+from tickwork.app.tickwork import Tickwork
+from tickwork.errors import ExtraMissing, Snooze, SuspendRun, TickworkError
 from tickwork.events import RunFailed, RunSkipped, RunStarted, RunSucceeded
 
 try:
@@ -31,6 +35,11 @@ __all__ = ["SentryReporter", "instrument"]
 
 FAILURES_LOGGER: Final = "tickwork.worker.failures"
 """The logger with which a worker logs the same failures."""
+
+TRACE: Final = "sentry-trace"
+BAGGAGE: Final = "sentry-baggage"
+TRACES_MAX: Final = 1_000
+"""Attempts whose failure was not reported yet, such as those that will be retried."""
 
 MONITORS_MAX: Final = 1_000
 SLUG_MAX: Final = 50
@@ -52,6 +61,8 @@ class SentryReporter:
         self._app = app
         self._lock = Lock()
         self._monitors: dict[str, dict[str, Any] | None] = {}
+        self._traces: dict[str, dict[str, str]] = {}  # of attempts that raised, by run
+        add_tracer(app, self)
         app.middleware(self._scope_attempt)
         app.on(RunFailed)(self._report_failure)
         if monitors:
@@ -61,6 +72,58 @@ class SentryReporter:
             app.on(RunFailed)(lambda event: self._check_in(event, "error"))
         # Otherwise the record of the worker would be a second event, without the arguments.
         ignore_logger(FAILURES_LOGGER)
+
+    # ------------------------------------------------------------ traces
+
+    def dispatching(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
+        """Make the span of a dispatch, and store its trace with the runs."""
+        return self._dispatching(runs)
+
+    @contextmanager
+    def _dispatching(self, runs: Sequence[NewRun]) -> Iterator[Sequence[NewRun]]:
+        if not runs:
+            yield runs
+            return
+        queue = runs[0].queue
+        with sentry_sdk.start_span(op="queue.publish", name=runs[0].job) as span:
+            span.set_data("messaging.system", "tickwork")
+            span.set_data("messaging.destination.name", queue)
+            if len(runs) == 1:
+                span.set_data("messaging.message.id", runs[0].id)
+            else:
+                span.set_data("messaging.batch.message_count", len(runs))
+            yield store_headers(runs, _trace_headers())
+
+    @contextmanager
+    def _trace_attempt(self, ctx: RunContext) -> Iterator[None]:
+        """Make the transaction of an attempt, and the span of its handler."""
+        transaction = sentry_sdk.continue_trace(
+            _sentry_headers(ctx.trace), op="queue.task.tickwork", name=ctx.job, source="task"
+        )
+        pause: Snooze | SuspendRun | None = None
+        with (
+            sentry_sdk.start_transaction(transaction),
+            sentry_sdk.start_span(op="queue.process", name=ctx.job) as span,
+        ):
+            span.set_data("messaging.system", "tickwork")
+            span.set_data("messaging.destination.name", ctx.queue)
+            span.set_data("messaging.message.id", ctx.run_id)
+            span.set_data("messaging.message.retry.count", ctx.attempt - 1)
+            try:
+                yield
+            except (Snooze, SuspendRun) as raised:  # no error of the transaction
+                pause = raised
+            except BaseException:
+                self._keep_trace(ctx.run_id)
+                raise
+        if pause is not None:
+            raise pause
+
+    def _keep_trace(self, run_id: str) -> None:
+        with self._lock:
+            if len(self._traces) >= TRACES_MAX:
+                del self._traces[next(iter(self._traces))]
+            self._traces[run_id] = _trace_headers()
 
     # ------------------------------------------------------------ failures
 
@@ -72,18 +135,23 @@ class SentryReporter:
             _describe(scope, self._facts_of(ctx.job, ctx.run_id, ctx.attempt, ctx.queue))
             if self._has_secrets(ctx.job):
                 scope.add_event_processor(lambda event, _: hide_secrets(event, ctx.mask))
-            yield
+            with self._trace_attempt(ctx):
+                yield
 
     def _report_failure(self, event: RunFailed) -> None:
         """Report a failure after it was recorded. A child process sends only its message."""
-        facts = self._facts_of(event.job, event.run_id, event.attempt, event.queue)
-        args, mask = self._read_args(event)
-        facts["args"] = args
+        tags = self._facts_of(event.job, event.run_id, event.attempt, event.queue)
+        args, mask, stored = self._read_run(event)
+        tags["args"] = args
+        with self._lock:
+            trace = self._traces.pop(event.run_id, None)
         with sentry_sdk.new_scope() as scope:
+            scope.span = None
+            scope.continue_trace(_as_sent(trace) if trace else _sentry_headers(stored))
             scope.set_transaction_name(event.job)
-            _describe(scope, facts)
+            _describe(scope, tags)
             if self._has_secrets(event.job):
-                scope.add_event_processor(lambda found, _: hide_secrets(found, mask))
+                scope.add_event_processor(lambda sent, _: hide_secrets(sent, mask))
             if event.exception is None:
                 scope.capture_message(event.error, level="error")
                 return
@@ -103,22 +171,20 @@ class SentryReporter:
         # An unknown job may have secrets.
         return definition is None or bool(definition.secrets)
 
-    def _read_args(self, event: RunFailed) -> tuple[Mapping[str, Any], Mask]:
-        """Read the arguments of a run: masked, and the mask for texts that contain them."""
+    def _read_run(self, event: RunFailed) -> tuple[Mapping[str, Any], Mask, str | None]:
+        """Read a run: its masked arguments, the mask for texts that contain them, its trace."""
         definition = self._app.registry.find(event.job)
         if definition is None:
-            return {}, _mask_everything
+            return {}, _mask_everything, None
         try:
-            stored = self._app.get_run(event.run_id).read().args
+            run = self._app.get_run(event.run_id).read()
             return (
-                definition.decode_masked_args(stored),
-                definition.mask_for(definition.payload.decode(stored)),
+                definition.decode_masked_args(run.args),
+                definition.mask_for(definition.payload.decode(run.args)),
+                run.trace,
             )
-        except TickworkError:
-            return (
-                {},
-                _mask_everything,
-            )  # the database does not answer, or the arguments cannot be read
+        except TickworkError:  # the database does not answer, or the arguments cannot be read
+            return {}, _mask_everything, None
 
     # ------------------------------------------------------------ monitors
 
@@ -231,10 +297,26 @@ def _mask_texts(value: Any, mask: Mask, depth: int) -> Any:
     return value
 
 
-def _describe(scope: Any, facts: dict[str, Any]) -> None:
-    scope.set_tag("tickwork.job", facts["job"])
-    scope.set_tag("tickwork.queue", facts["queue"])
-    scope.set_context("tickwork", facts)
+def _trace_headers() -> dict[str, str]:
+    """The current trace. Not ``baggage``: OpenTelemetry stores its own under that name."""
+    headers = {TRACE: sentry_sdk.get_traceparent(), BAGGAGE: sentry_sdk.get_baggage()}
+    return {name: value for name, value in headers.items() if value}
+
+
+def _sentry_headers(stored: str | None) -> dict[str, str]:
+    """The headers that Sentry continues; none for a run without a dispatch: a new trace."""
+    headers = read_headers(stored)
+    return _as_sent({name: headers[name] for name in (TRACE, BAGGAGE) if name in headers})
+
+
+def _as_sent(headers: Mapping[str, str]) -> dict[str, str]:
+    return {"baggage" if name == BAGGAGE else name: text for name, text in headers.items()}
+
+
+def _describe(scope: Any, tags: dict[str, Any]) -> None:
+    scope.set_tag("tickwork.job", tags["job"])
+    scope.set_tag("tickwork.queue", tags["queue"])
+    scope.set_context("tickwork", tags)
 
 
 def _mask_everything(_: str) -> str:

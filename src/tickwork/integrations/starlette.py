@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Literal, Self
 
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import InvalidOption
 
 __all__ = ["WorkerLifespan", "lifespan"]

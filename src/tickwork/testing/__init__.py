@@ -16,6 +16,7 @@ from tickwork.testing.assertions import (
 from tickwork.testing.clock import ManualClock
 from tickwork.testing.drain import AttemptResult, DrainResult, drain
 from tickwork.testing.immediate import immediately
+from tickwork.testing.steps import steps
 from tickwork.testing.travel import travel, travel_to
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "drain",
     "immediately",
     "isolated",
+    "steps",
     "swap",
     "travel",
     "travel_to",

@@ -1,7 +1,7 @@
 """The functions of ``tickwork.testing`` for async tests: ``await testing.aio.drain(app)``.
 
-Each runs in a thread of its own, so that the event loop of the test is free. Coroutine handlers
-run on that loop, and can use the connections and sessions of the test.
+Each runs in another thread, so that the event loop of the test is free. Coroutine handlers run on
+that loop, and can use the connections and sessions of the test.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from tickwork._kernel.instants import When
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.testing import assertions
 from tickwork.testing import drain as drains
 from tickwork.testing import travel as travels
@@ -113,11 +113,13 @@ async def _call(app: Tickwork, function: Callable[[], T]) -> T:
     services = app._services
 
     def call() -> T:
-        worker = services.worker  # built here: that may wait for the database
-        outer, worker.wait_for = worker.wait_for, wait
+        passes = services.passes  # built here: that may wait for the database
+        if services.bridge.is_in_transaction:
+            return function()  # coroutines need this thread, too: it executes them itself
+        outer, passes.wait_for = passes.wait_for, wait
         try:
             return function()
         finally:
-            worker.wait_for = outer
+            passes.wait_for = outer
 
     return await services.bridge.call_in_new_thread(call)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tickwork._client.jobs import is_async_connection
+from tickwork._dispatch.async_connections import is_async_connection
 from tickwork._kernel.clock import Clock
 from tickwork._kernel.instants import When, as_instant
-from tickwork.app import Tickwork
+from tickwork._stores._sql.caller_connection import type_name
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import WrongConnection
-from tickwork.stores._sql.caller_connection import type_name
 from tickwork.testing import caller_transaction
 from tickwork.testing.assertions import watching
 from tickwork.testing.clock import ManualClock
@@ -118,7 +118,7 @@ class isolated:  # noqa: N801  # used as a function
             stack.enter_context(self._app._services.swapped(borrowed, self._clock))
             stack.enter_context(watching(self._app))
             if guard is not None:
-                self._app._services.worker.adapt_definition = guard
+                self._app._services.passes.adapt_definition = guard
             self._stack = stack.pop_all()
         return self._app.clock
 
@@ -139,8 +139,8 @@ class isolated:  # noqa: N801  # used as a function
 
         def start() -> None:
             stack.enter_context(watching(self._app))
-            services.worker.adapt_definition = guard
-            services.worker.wait_for = wait_on(loop)
+            services.passes.adapt_definition = guard
+            services.passes.wait_for = wait_on(loop)
 
         with ExitStack() as stack:
             stack.enter_context(services.swapped(borrowed, self._clock))

@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from tickwork._client.runs import RunHandle
 from tickwork._define.definition import Definition
-from tickwork._define.secret_mask import mask_args
+from tickwork._dispatch.runs import RunHandle
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import Run
-from tickwork._domain.status import RunStatus
-from tickwork._kernel.codec import decode
+from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import RunStatus
 from tickwork._kernel.instants import When, as_instant
-from tickwork.app import Tickwork
+from tickwork._masks.secret_mask import mask_args
+from tickwork._payload.codec import decode
+from tickwork._stores.contract import RunFilter
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import JobNotFound, PayloadMismatch, suggest
-from tickwork.stores.contract import RunFilter
 from tickwork.testing.drain import name_of
 
 _PAGE: Final = 500
@@ -93,11 +93,11 @@ def assert_dispatched(
     __tracebackhide__ = True  # pytest shows the line of the test
     wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
     everything = dispatched(app)
-    found = [each for each in everything if wanted.fits(each)]
-    if len(found) == times or (times is None and found):
-        return found
+    matches = [each for each in everything if wanted.fits(each)]
+    if len(matches) == times or (times is None and matches):
+        return matches
     often = "" if times is None else f" {times} time{'' if times == 1 else 's'}"
-    but = f", but {len(found)}" if found else ""
+    but = f", but {len(matches)}" if matches else ""
     raise AssertionError(
         _message(f"{wanted} was not dispatched{often}{but}.", everything, app, wanted.job)
     )
@@ -121,9 +121,9 @@ def assert_not_dispatched(
     __tracebackhide__ = True
     wanted = _Wanted(name_of(job), args, queue, None if at is None else as_instant(at), tenant)
     everything = dispatched(app)
-    found = [each for each in everything if wanted.fits(each)]
-    if found:
-        raise AssertionError(_message(f"{wanted} was dispatched.", found, app, wanted.job))
+    matches = [each for each in everything if wanted.fits(each)]
+    if matches:
+        raise AssertionError(_message(f"{wanted} was dispatched.", matches, app, wanted.job))
     is_known = wanted.job in {each.job for each in everything} or app.registry.find(wanted.job)
     if isinstance(job, str) and not is_known:
         raise JobNotFound(wanted.job, known=app.registry.definitions())
@@ -136,9 +136,9 @@ def assert_nothing_dispatched(app: Tickwork) -> None:
         AssertionError: One was.
     """
     __tracebackhide__ = True
-    found = dispatched(app)
-    if found:
-        raise AssertionError(_message("Runs were dispatched.", found, app, ""))
+    runs = dispatched(app)
+    if runs:
+        raise AssertionError(_message("Runs were dispatched.", runs, app, ""))
 
 
 @contextmanager
@@ -177,8 +177,8 @@ def _runs(app: Tickwork) -> list[Run]:
     marks = _marks.get(app)
     if not marks:
         return _pages(app, RunFilter())
-    found = _pages(app, RunFilter(since=marks[-1].at))
-    return [run for run in found if run.id not in marks[-1].known]
+    runs = _pages(app, RunFilter(since=marks[-1].at))
+    return [run for run in runs if run.id not in marks[-1].known]
 
 
 def _pages(app: Tickwork, where: RunFilter) -> list[Run]:
@@ -254,13 +254,13 @@ def _arguments_of(run: Run, definition: Definition | None) -> dict[str, Any]:
     return stored
 
 
-def _message(what: str, found: Sequence[DispatchedRun], app: Tickwork, job: str) -> str:
+def _message(what: str, runs: Sequence[DispatchedRun], app: Tickwork, job: str) -> str:
     lines = [what]
-    if found:
+    if runs:
         lines.append("Dispatched runs:")
-        lines += [f"  {each}" for each in found[:_SHOWN_MAX]]
-        if len(found) > _SHOWN_MAX:
-            lines.append(f"  and {len(found) - _SHOWN_MAX} more")
+        lines += [f"  {each}" for each in runs[:_SHOWN_MAX]]
+        if len(runs) > _SHOWN_MAX:
+            lines.append(f"  and {len(runs) - _SHOWN_MAX} more")
     else:
         lines.append("No run was dispatched.")
     fired = sum(run.job == job and run.schedule is not None for run in _runs(app))

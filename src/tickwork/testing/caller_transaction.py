@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tickwork._define.definition import Definition
-from tickwork.errors import WrongConnection
-from tickwork.stores._sql.sessions import (
+from tickwork._stores._sql.sessions import (
     async_driver_connection,
     driver_connection,
     is_instance_of,
 )
+from tickwork.errors import WrongConnection
 
 _SAVEPOINT: Final = "SAVEPOINT tickwork_attempt"
 _UNDO: Final = "ROLLBACK TO SAVEPOINT tickwork_attempt"
@@ -48,25 +48,25 @@ def begin(connection: Any, *, url: str) -> None:
     Raises:
         WrongConnection: The connection commits each statement.
     """
-    found: Any = driver_connection(connection)
-    if isinstance(found, sqlite3.Connection):
+    driver: Any = driver_connection(connection)
+    if isinstance(driver, sqlite3.Connection):
         # The first statement of a session may be a savepoint, whose release would commit.
-        if not found.in_transaction:
-            sqlite3.Cursor(found).execute("BEGIN IMMEDIATE")
-    elif _commits_at_once(found):
+        if not driver.in_transaction:
+            sqlite3.Cursor(driver).execute("BEGIN IMMEDIATE")
+    elif _commits_at_once(driver):
         raise _not_in_transaction(url)
 
 
 async def begin_async(connection: Any, *, url: str) -> None:
     """As :func:`begin`, for async connections."""
-    found: Any = await async_driver_connection(connection)
-    if is_instance_of(found, ("aiosqlite", "Connection")):
-        if not found.in_transaction:
-            await found.execute("BEGIN IMMEDIATE")
-    elif is_instance_of(found, *_ASYNCPG):
-        if not found.is_in_transaction():
+    driver: Any = await async_driver_connection(connection)
+    if is_instance_of(driver, ("aiosqlite", "Connection")):
+        if not driver.in_transaction:
+            await driver.execute("BEGIN IMMEDIATE")
+    elif is_instance_of(driver, *_ASYNCPG):
+        if not driver.is_in_transaction():
             raise _not_in_transaction(url)
-    elif _commits_at_once(found):
+    elif _commits_at_once(driver):
         raise _not_in_transaction(url)
 
 
@@ -78,7 +78,7 @@ def _commits_at_once(connection: Any) -> bool:
     if is_instance_of(connection, _PSYCOPG2):
         return bool(connection.autocommit) and connection.get_transaction_status() == 0
     if is_instance_of(connection, ("MySQLdb.connections", "Connection")):
-        from tickwork.stores.mysql.caller_drivers import MysqlclientDriver  # noqa: PLC0415
+        from tickwork._stores.mysql.caller_drivers import MysqlclientDriver  # noqa: PLC0415
 
         return MysqlclientDriver(connection).commits_at_once()
     return False
@@ -102,20 +102,22 @@ def guard_attempts(connection: Any) -> Callable[[Definition], Definition] | None
     Other writes of a failed handler stay, as they would on a connection of its own.
     The savepoint is not released: a session may have begun one of its own inside.
     """
-    found: Any = driver_connection(connection)
-    is_psycopg2 = is_instance_of(found, _PSYCOPG2)
-    if not is_psycopg2 and not is_instance_of(found, _PSYCOPG):
+    driver: Any = driver_connection(connection)
+    is_psycopg2 = is_instance_of(driver, _PSYCOPG2)
+    if not is_psycopg2 and not is_instance_of(driver, _PSYCOPG):
         return None
 
     def execute(text: str) -> None:
-        with closing(found.cursor()) as cursor:
+        with closing(driver.cursor()) as cursor:
             cursor.execute(text)
 
     def save(_: Any) -> None:
         execute(_SAVEPOINT)
 
     def restore(_: Any) -> None:
-        status = found.get_transaction_status() if is_psycopg2 else found.pgconn.transaction_status
+        status = (
+            driver.get_transaction_status() if is_psycopg2 else driver.pgconn.transaction_status
+        )
         if status == _IN_ERROR:
             execute(_UNDO)
 
@@ -124,23 +126,23 @@ def guard_attempts(connection: Any) -> Callable[[Definition], Definition] | None
 
 async def guard_attempts_async(connection: Any) -> Callable[[Definition], Definition] | None:
     """As :func:`guard_attempts`, for async connections."""
-    found: Any = await async_driver_connection(connection)
-    is_asyncpg = is_instance_of(found, *_ASYNCPG)
-    if not is_asyncpg and not is_instance_of(found, _ASYNC_PSYCOPG):
+    driver: Any = await async_driver_connection(connection)
+    is_asyncpg = is_instance_of(driver, *_ASYNCPG)
+    if not is_asyncpg and not is_instance_of(driver, _ASYNC_PSYCOPG):
         return None
 
     async def save(_: Any) -> None:
-        await found.execute(_SAVEPOINT)
+        await driver.execute(_SAVEPOINT)
 
     async def restore(_: Any) -> None:
         if is_asyncpg:
             # asyncpg does not report whether the transaction was aborted.
             with suppress(Exception):
-                await found.execute("SELECT 1")
+                await driver.execute("SELECT 1")
                 return
-            await found.execute(_UNDO)
-        elif found.pgconn.transaction_status == _IN_ERROR:
-            await found.execute(_UNDO)
+            await driver.execute(_UNDO)
+        elif driver.pgconn.transaction_status == _IN_ERROR:
+            await driver.execute(_UNDO)
 
     return lambda definition: _with_hooks(definition, save, restore)
 

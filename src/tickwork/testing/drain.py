@@ -6,14 +6,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self, overload
 
-from tickwork._domain.outcome import OutcomeKind
-from tickwork._domain.status import RunStatus
-from tickwork._domain.transitions import Transition
-from tickwork._kernel.codec import decode
-from tickwork._worker.single_pass import NextDue, is_attempt
-from tickwork.app import Tickwork
+from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork._domain.runs.status import RunStatus
+from tickwork._domain.runs.transitions import Transition
+from tickwork._payload.codec import decode
+from tickwork._stores.contract import PendingWork
+from tickwork._worker.pass_pool import NextDue
+from tickwork._worker.single_pass import is_attempt
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import InvalidOption, StillDue
-from tickwork.stores.contract import PendingWork
 
 LIMIT: Final = 10_000
 """The most runs without a move of the clock. More are taken for an endless loop."""
@@ -62,7 +63,7 @@ class DrainResult(Sequence[AttemptResult]):
         return tuple(
             _build_result(self._app, transition)
             for transition in self._transitions
-            if is_attempt(transition)
+            if is_attempt(transition) and transition.outcome is not OutcomeKind.SUSPENDED
         )
 
     @cached_property
@@ -72,6 +73,15 @@ class DrainResult(Sequence[AttemptResult]):
             _build_result(self._app, transition)
             for transition in self._transitions
             if not is_attempt(transition)
+        )
+
+    @cached_property
+    def suspended(self) -> tuple[AttemptResult, ...]:
+        """The suspensions: a run slept or waited. They do not count as attempts."""
+        return tuple(
+            _build_result(self._app, transition)
+            for transition in self._transitions
+            if transition.outcome is OutcomeKind.SUSPENDED
         )
 
     @property
@@ -133,10 +143,10 @@ class Passes(AbstractContextManager["Passes"]):
     def __init__(self, app: Tickwork, limit: int) -> None:
         if limit < 1:
             raise InvalidOption("limit", limit, "must be at least 1")
-        self._services = app._services.worker
+        self._passes = app._services.passes
         self._limit = limit
         self._seen: PendingWork | None = None  # at the end of the last pass
-        self._capturing = self._services.log_capture.capturing()
+        self._capturing = self._passes.context.log_capture.capturing()
 
     def __enter__(self) -> Self:
         self._capturing.__enter__()
@@ -154,14 +164,14 @@ class Passes(AbstractContextManager["Passes"]):
         left = self._limit
         # It ends at the limit: a pass that executes no run, but changes something, counts as one.
         while left > 0:
-            result = self._services.make_pass(min(BATCH, left), pending=self._seen)
+            result = self._passes.make_pass(min(BATCH, left), pending=self._seen)
             done += result.transitions
             left -= max(len(result.transitions), 1)
-            next_due = self._services.find_next_due(is_stuck=result.is_idle)
+            next_due = self._passes.find_next_due(is_stuck=result.is_idle)
             self._seen = next_due.pending
             if result.is_idle or not next_due.is_due:
                 return done, next_due
-            if until is not None and self._services.clock.now() > until:
+            if until is not None and self._passes.context.clock.now() > until:
                 return done, next_due
         last = done[-_SHOWN_MAX:]
         raise StillDue(limit=self._limit, jobs=(transition.claim.job for transition in last))

@@ -6,13 +6,13 @@ from dataclasses import replace
 from threading import local
 from typing import Final
 
-from tickwork._define.context import RunContext
 from tickwork._define.definition import Definition
 from tickwork._domain.identity import RunId
-from tickwork._domain.run import NewRun, Run
-from tickwork._domain.status import Phase, RunStatus
-from tickwork.app import Tickwork
-from tickwork.composition import Services
+from tickwork._domain.runs.run import NewRun, Run
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._handlers.context import RunContext
+from tickwork.app.composition import Services
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import DefinitionError, RunUnsuccessful, StillDue
 
 DEPTH_MAX: Final = 50
@@ -40,8 +40,8 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     """
     services = app._services
     immediate = _Immediate(services, raising=raising)
-    inserter, worker = services.inserter, services.worker
-    outer, adapt = inserter.on_added, worker.adapt_definition
+    inserter, passes = services.inserter, services.passes
+    outer, adapt = inserter.on_added, passes.adapt_definition
 
     def execute_added(runs: Sequence[NewRun]) -> None:
         if outer is not None:
@@ -51,11 +51,11 @@ def immediately(app: Tickwork, *, raising: bool = False) -> Iterator[None]:
     def adapt_definition(definition: Definition) -> Definition:
         return immediate.capture_errors(definition if adapt is None else adapt(definition))
 
-    inserter.on_added, worker.adapt_definition = execute_added, adapt_definition
+    inserter.on_added, passes.adapt_definition = execute_added, adapt_definition
     try:
         yield
     finally:
-        inserter.on_added, worker.adapt_definition = outer, adapt
+        inserter.on_added, passes.adapt_definition = outer, adapt
 
 
 class _Immediate:
@@ -75,8 +75,8 @@ class _Immediate:
             raise self._endless
         self._local.depth = depth + 1
         try:
-            self._services.worker.catalog.refresh()  # limits apply here, too
-            with self._services.worker.log_capture.capturing():
+            self._services.passes.context.refresh_catalog()  # limits apply here, too
+            with self._services.passes.context.log_capture.capturing():
                 self._execute(runs)
         finally:
             self._local.depth = depth
@@ -115,16 +115,16 @@ class _Immediate:
         """Make attempts at a run while it is due; return whether any was made."""
         services = self._services
         try:
-            services.worker.known.learn(run.job)
+            services.passes.context.known.learn(run.job)
         except (DefinitionError, ImportError):
             return False  # a job of another program, or one that cannot be imported here
         for attempts in range(DEPTH_MAX):
-            with services.worker.use_pass() as single_pass:
+            with services.passes.use_pass() as single_pass:
                 has_started = single_pass.run_one(run.id, job=run.job)
             if not has_started:
                 return attempts > 0
-            found = self._read(run.id)
-            if found is None or found.phase is not Phase.READY:
+            stored = self._read(run.id)
+            if stored is None or stored.phase is not Phase.READY:
                 return True
         raise StillDue(limit=DEPTH_MAX, jobs=[run.job])
 

@@ -6,10 +6,10 @@ from copy import copy
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from tickwork.engines.event_loop import limit_time
+from tickwork._engines.local.event_loop import limit_time
+from tickwork._stores._sql.statement import Operation
+from tickwork._stores.contract import Store
 from tickwork.errors import SchemaMissing, TickworkError
-from tickwork.stores._sql.statement import Operation
-from tickwork.stores.contract import Store
 
 T = TypeVar("T")
 
@@ -35,9 +35,9 @@ def store_on_loop(store: Any, connection: object, loop: asyncio.AbstractEventLoo
     def install() -> NoReturn:
         raise SchemaMissing(store.url)
 
-    found: Store = copy(store)
+    bound_store: Store = copy(store)
     # The dialects run every operation with these two methods.
-    vars(found).update(
+    vars(bound_store).update(
         _write=run,
         _read=run,
         install=install,
@@ -46,7 +46,7 @@ def store_on_loop(store: Any, connection: object, loop: asyncio.AbstractEventLoo
         database_time=store.database_time,
         close=lambda: None,
     )
-    return found
+    return bound_store
 
 
 def wait_on(loop: asyncio.AbstractEventLoop) -> Callable[[Awaitable[Any], float | None], Any]:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Self
 
-from tickwork._domain.run import Claim, NewRun
-from tickwork.stores.contract import AsyncRuns, Enqueued
-from tickwork.stores.memory import MemoryStore
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.steps import Step
+from tickwork._domain.runs.stored_events import NewEvent
+from tickwork._stores.contract import AddedRun, AsyncRuns
+from tickwork._stores.sqlite.memory import MemoryStore
 
 
 class AnyConnectionStore(MemoryStore):
@@ -28,10 +30,16 @@ class _AsyncMemoryRuns:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def enqueue(
+    async def add_runs(
         self, runs: Sequence[NewRun], *, may_be_stored: bool = False
-    ) -> list[Enqueued]:
-        return self._store.enqueue(runs, may_be_stored=may_be_stored)
+    ) -> list[AddedRun]:
+        return self._store.add_runs(runs, may_be_stored=may_be_stored)
 
     async def complete(self, claim: Claim, *, now: datetime, result: str | None = None) -> bool:
         return self._store.complete(claim, now=now, result=result)
+
+    async def emit(self, event: NewEvent) -> bool:
+        return self._store.emit(event)
+
+    async def save_steps(self, claim: Claim, steps: Sequence[Step]) -> bool:
+        return self._store.save_steps(claim, steps)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from tickwork._kernel.durations import as_duration
 from tickwork._kernel.instants import When, as_instant
-from tickwork.app import Tickwork
+from tickwork.app.tickwork import Tickwork
 from tickwork.errors import InvalidOption
 from tickwork.testing.clock import ManualClock
 from tickwork.testing.drain import LIMIT, DrainResult, Passes

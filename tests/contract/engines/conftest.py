@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from contract.engines import jobs
-from tickwork.engines.asyncio_ import AsyncEngine
-from tickwork.engines.contract import Engine, EngineSetup
-from tickwork.engines.inline import InlineEngine
-from tickwork.engines.processes import ProcessEngine
-from tickwork.engines.threads import ThreadEngine
-from tickwork.testing.conformance.engines import EngineHarness, TestedEngine, harness
+from tickwork._engines.contract import Engine, EngineSetup
+from tickwork._engines.local.asyncio_ import AsyncEngine
+from tickwork._engines.local.inline import InlineEngine
+from tickwork._engines.local.processes import ProcessEngine
+from tickwork._engines.local.threads import ThreadEngine
+from tickwork_conformance.engines import EngineHarness, TestedEngine, harness
 
 __all__ = ["harness"]
 

@@ -6,6 +6,7 @@ Some sleep, because a child process has no clock that a test could move.
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tickwork import JobResult, RetryLater, RunContext, Secret, Snooze, Tickwork, current_run
-from tickwork.testing.conformance.engine_jobs import define_jobs
+from tickwork_conformance.engine_jobs import define_jobs
 
 app = Tickwork("memory://")
 note = define_jobs(app)["note"]
@@ -316,3 +317,55 @@ def current() -> RunContext:
     ctx = current_run()
     assert ctx is not None
     return ctx
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def leave_with_status() -> None:
+    sys.exit(3)
+
+
+BACKGROUND: set[asyncio.Task[None]] = set()
+
+
+def stop_loop(how: str) -> None:
+    """Stop the event loop of the calling coroutine as the name says."""
+    loop = asyncio.get_running_loop()
+    match how:
+        case "exits in a callback":
+            loop.call_soon(sys.exit, 3)
+        case "exits in a timer":
+            loop.call_later(0.01, sys.exit, 3)
+        case "exits in a task":
+            BACKGROUND.add(asyncio.create_task(leave_with_status()))
+        case "interrupts in a callback":
+            loop.call_soon(interrupt)
+        case "stops in a callback":
+            loop.call_soon(loop.stop)
+        case _:
+            loop.stop()
+
+
+@app.job
+async def stops_the_loop_async(how: str, seconds: float) -> str:
+    stop_loop(how)
+    await asyncio.sleep(seconds)
+    return "went on"
+
+
+@hooked()
+async def stops_the_loop_with_hooks_async(file: str, how: str) -> None:
+    stop_loop(how)
+    await asyncio.sleep(20)
+
+
+@app.job
+def shows_its_start() -> dict[str, object]:
+    return {
+        "variable": os.environ.get("TICKWORK_TEST_VARIABLE"),
+        "recursion": sys.getrecursionlimit(),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "has_path": "/tickwork/test/path" in sys.path,
+    }

@@ -9,18 +9,26 @@ import pytest
 from contract.engines.conftest import UNUSED
 from contract.engines.jobs import app
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import OutcomeKind, Succeeded
-from tickwork._domain.status import RunStatus
-from tickwork.engines.processes import ChildProcess
-from tickwork.engines.wire import AttemptReply, LogMessage
-from tickwork.testing.conformance.engines import (
+from tickwork._domain.runs.outcome import OutcomeKind, Succeeded
+from tickwork._domain.runs.status import RunStatus
+from tickwork._engines.local.processes import ChildProcess
+from tickwork._engines.wire import AttemptReply, LogMessage
+from tickwork_conformance.engines import (
+    TestEngineHealth,
     TestEngineOrder,
     TestEngineOutcomes,
     TestEngineStops,
+    TestEngineSuspensions,
 )
 from unit.builders import NOON, a_claim
 
-__all__ = ["TestEngineOrder", "TestEngineOutcomes", "TestEngineStops"]
+__all__ = [
+    "TestEngineHealth",
+    "TestEngineOrder",
+    "TestEngineOutcomes",
+    "TestEngineStops",
+    "TestEngineSuspensions",
+]
 
 ASYNC_JOBS: tuple[tuple[str, dict[str, int]], ...] = (
     ("note", {"n": 3}),
@@ -36,6 +44,7 @@ class TestCoroutines:
 
     def test_a_coroutine_that_raises_another_error_when_it_is_canceled(self, harness):
         claim = harness.claim("long", seconds=20.0)._replace(job="aborts_without_hooks", args="{}")
+        harness.held.drop_all([claim])
         harness.held.add([claim], extended_at=0.0, cancel_attempt=harness.engine.cancel)
         harness.submit(claim)
         harness.until(lambda: harness.held.of(claim).started_at is not None)
@@ -70,7 +79,7 @@ class TestProcesses:
 
         steps = harness.steps(2)
         assert steps[0].outcome is OutcomeKind.CRASHED
-        assert (steps[0].crash, steps[0].refund) == (1, 1)
+        assert (steps[0].crash, steps[0].uncounted_attempts) == (1, 1)
         assert "status 7" in steps[0].reason
         assert steps[1].result == "4"
 
@@ -84,14 +93,14 @@ class TestProcesses:
         [step] = harness.steps(1)
         assert step.to_status in {RunStatus.CANCELED, RunStatus.COMPLETED}
 
-    def test_a_job_that_the_child_does_not_know_fails(self, harness):
+    def test_a_child_that_does_not_know_the_job_is_a_crash(self, harness):
         @app.job(name="only_here")
         def only_here() -> None: ...
 
         harness.submit(harness.claim("only_here"))
 
         [step] = harness.steps(1)
-        assert step.to_status is RunStatus.FAILED_PERMANENT
+        assert (step.outcome, step.to_status) == (OutcomeKind.CRASHED, RunStatus.PENDING)
         assert "does not know the job" in step.reason
 
 
@@ -159,7 +168,7 @@ class TestReplies:
     @pytest.mark.parametrize(("run_id", "token"), [("run-2", 1), ("run-1", 2)])
     def test_others_are_rejected(self, caplog, run_id, token):
         ours, theirs = Pipe()
-        child, claim = ChildProcess(lambda: UNUSED), a_claim(run_id=RunId("run-1"), token=1)
+        child, claim = ChildProcess(UNUSED), a_claim(run_id=RunId("run-1"), token=1)
         process: Any = object()
         child._pipe, child._process = ours, process
         now, lines = NOON, list[LogMessage]()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tickwork._domain.outcome import OutcomeKind
+from tickwork._domain.runs.outcome import OutcomeKind
 
 
 def numbers(step):

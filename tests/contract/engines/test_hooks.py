@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from tickwork._domain.outcome import OutcomeKind
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork._domain.runs.status import RunStatus
 
 
 @pytest.fixture

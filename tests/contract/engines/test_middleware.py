@@ -3,8 +3,8 @@
 import pytest
 
 from contract.engines import wrapped_jobs
-from tickwork._domain.outcome import OutcomeKind
-from tickwork.testing.conformance.engines import EngineHarness
+from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork_conformance.engines import EngineHarness
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ import pytest
 
 from contract.remote.transport import ListTransport
 from tickwork import Tickwork
-from tickwork._domain.handover import MESSAGE_VERSION, decode_message
 from tickwork._domain.identity import WorkerId
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.handover import MESSAGE_VERSION, decode_message
+from tickwork._domain.runs.status import RunStatus
+from tickwork._engines.remote import remote_engine as remote
+from tickwork._engines.remote.remote_engine import RemoteEngine
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.processes import ThisProcess
+from tickwork._stores.contract import WorkerRow
 from tickwork.contracts import EngineRegistration, EngineSetup
-from tickwork.engines import remote
-from tickwork.engines.remote import RemoteEngine
 from tickwork.errors import HandoverRejected
 from tickwork.events import Event, RunAccepted, RunSubmitted
-from tickwork.stores.contract import WorkerRow
 
 
 class HandoverHarness:
@@ -110,7 +110,7 @@ class HandoverHarness:
 def harness(tmp_path, monkeypatch) -> Iterator[HandoverHarness]:
     monkeypatch.setattr(remote, "POLL_IDLE", 0.02)
     monkeypatch.setattr(remote, "RETRY_FIRST", 0.02)
-    monkeypatch.setattr("tickwork._worker.worker.MAINTAIN_EVERY", 60.0)
+    monkeypatch.setattr("tickwork._worker.services.maintenance.Maintenance.first_wait", 60.0)
     harness = HandoverHarness(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL")
     harness.app.start(poll=0.02)
     yield harness

@@ -8,11 +8,11 @@ import pytest
 
 from contract.remote.transport import ListTransport
 from tickwork import Tickwork
-from tickwork.engines.contract import EngineSetup
-from tickwork.engines.remote import RemoteEngine
-from tickwork.testing.conformance.engine_jobs import define_jobs
-from tickwork.testing.conformance.engines import *  # noqa: F403  # as other programs import it
-from tickwork.testing.conformance.engines import TestedEngine
+from tickwork._engines.contract import EngineSetup
+from tickwork._engines.remote.remote_engine import RemoteEngine
+from tickwork_conformance.engine_jobs import define_jobs
+from tickwork_conformance.engines import *  # noqa: F403  # as other programs import it
+from tickwork_conformance.engines import TestedEngine
 
 
 class DeliveredMessages(ListTransport):
@@ -42,7 +42,7 @@ class DeliveredMessages(ListTransport):
 
 @pytest.fixture
 def tested_engine(tmp_path, monkeypatch) -> Iterator[TestedEngine]:
-    monkeypatch.setattr("tickwork.engines.remote.POLL_IDLE", 0.02)
+    monkeypatch.setattr("tickwork._engines.remote.remote_engine.POLL_IDLE", 0.02)
     url = f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL"
     transport = DeliveredMessages(url)
 

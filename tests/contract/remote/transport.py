@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tickwork._domain.handover import Handover, encode_message
+from tickwork._domain.runs.handover import Handover, encode_message
 from tickwork.errors import EngineUnavailable
 
 

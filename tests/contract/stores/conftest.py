@@ -1,5 +1,6 @@
 """One suite, every store. A new store is one more line in STORES."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
@@ -11,16 +12,18 @@ from psycopg.pq import TransactionStatus
 from pymysql.constants import SERVER_STATUS
 
 from contract.odd_connections import odd_mariadb, odd_postgres, odd_sqlite
+from oracle.store import OracleStore
 from servers import mariadb
 from servers.pgbouncer import PgBouncer
 from tickwork._kernel.clock import Clock
-from tickwork.stores.contract import Store
-from tickwork.stores.memory import MemoryStore
-from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._stores.cipher import Cipher
+from tickwork._stores.contract import Store
+from tickwork._stores.mysql.store import MysqlStore
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.sqlite.memory import MemoryStore
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
-from tickwork.testing.conformance.stores import clock, other_worker, worker
+from tickwork_conformance.stores import clock, other_worker, worker
 
 __all__ = ["clock", "other_worker", "worker"]
 
@@ -29,8 +32,28 @@ Opener: TypeAlias = Callable[[pytest.FixtureRequest, Clock], AbstractContextMana
 
 
 @contextmanager
+def open_oracle(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    yield OracleStore(clock)
+
+
+@contextmanager
 def open_memory(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
     yield MemoryStore(clock)
+
+
+class Base64:
+    """Encrypts nothing, but no plain text can be found in what it returns."""
+
+    def encrypt(self, data: bytes) -> bytes:
+        return b64encode(data)
+
+    def decrypt(self, token: bytes) -> bytes:
+        return b64decode(token, validate=True)
+
+
+@contextmanager
+def open_encrypted(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Store]:
+    yield MemoryStore(clock).with_cipher(Cipher([Base64()]))
 
 
 @contextmanager
@@ -151,13 +174,17 @@ EMPTIED = [
     f"tickwork_{name}"
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
-        *("pause", "worker", "lock", "rate", "start", "audit", "request"),
+        "definition",
+        *("pause", "worker", "lock", "rate", "start", "audit", "request", "rollup"),
+        *("step", "event", "wait", "outbox"),
     )
 ]
 
 
 STORES: dict[str, Opener] = {
+    "oracle": open_oracle,
     "memory": open_memory,
+    "encrypted": open_encrypted,
     "sqlite": open_sqlite,
     "postgres": open_postgres,
     "mariadb": open_mariadb,

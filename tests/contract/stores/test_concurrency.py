@@ -35,19 +35,19 @@ from contract.builders import (
 from contract.stores.conftest import SERVERS
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Overlap, ScheduleRow
-from tickwork._domain.limits import UniqueKey, gate_of
-from tickwork._domain.outcome import Failed, Skipped, Succeeded
-from tickwork._domain.run import Claim
+from tickwork._domain.limits.limits import UniqueKey, gate_of
+from tickwork._domain.runs.outcome import Failed, Skipped, Succeeded
+from tickwork._domain.runs.run import Claim
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.transitions import reap
 from tickwork._domain.schedules.interval import Interval
-from tickwork._domain.status import Phase, RunStatus
 from tickwork._domain.tick import STILL_RUNNING, TickPlan, keys_wanted, plan_tick
-from tickwork._domain.transitions import reap
-from tickwork.stores import open_store
-from tickwork.stores._sql import server_store
-from tickwork.stores._sql.operations import (
+from tickwork._stores import open_store
+from tickwork._stores._sql import server_store
+from tickwork._stores._sql.operations import (
     claim,
     control,
-    enqueue,
+    inserts,
     leases,
     limits,
     rates,
@@ -55,22 +55,22 @@ from tickwork.stores._sql.operations import (
     record,
     schedules,
 )
-from tickwork.stores._sql.server_store import ServerStore
-from tickwork.stores._sql.statement import Operation, Rows, Statement
-from tickwork.stores._sql.store import drive
-from tickwork.stores.contract import (
+from tickwork._stores._sql.server_store import ServerStore
+from tickwork._stores._sql.statement import Operation, Rows, Statement
+from tickwork._stores._sql.store import drive
+from tickwork._stores.contract import (
+    AddedRun,
     ChangeResult,
     ClaimRequest,
-    Enqueued,
     HeldClaim,
     NewSchedule,
     Pause,
     PauseKind,
     Store,
 )
-from tickwork.stores.mysql.literals import listed
-from tickwork.stores.mysql.store import MysqlStore
-from tickwork.stores.postgres.store import PostgresStore
+from tickwork._stores.mysql.literals import listed
+from tickwork._stores.mysql.store import MysqlStore
+from tickwork._stores.postgres.store import PostgresStore
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ class TestBriefClaims:
         monkeypatch.setattr(claim, "HEAD_FACTORS", (0,))
         monkeypatch.setattr(claim, "HEAD_MIN", 2)
         add(store, *(a_run(job=job, priority=n) for n, job in enumerate(["ours", "other", "ours"])))
-        wanted = ClaimRequest(5, jobs=("ours",), is_brief=True)
+        wanted = ClaimRequest(5, jobs=("ours",), may_stop_early=True)
 
         found = [
             len(store.claim(wanted, worker=ANN, tag=str(number), now=NOON, lease=MINUTE))
@@ -318,7 +318,7 @@ class TestCanceling:
         )
         found = the_run(store, run)
         assert (found.status, found.cancel_requested_at) == (RunStatus.RUNNING, NOON)
-        [again] = store.enqueue([a_run(unique=UniqueKey("key", None))])
+        [again] = store.add_runs([a_run(unique=UniqueKey("key", None))])
         assert again.run_id == run.id, "it holds its key still"
 
 
@@ -620,8 +620,8 @@ class TestUniqueness:
 
     KEY = UniqueKey("send_email:42", None)
 
-    def adding(self, store: AnyStore, *runs: Any) -> Operation[list[Enqueued]]:
-        return enqueue.enqueue(store.query, runs)
+    def adding(self, store: AnyStore, *runs: Any) -> Operation[list[AddedRun]]:
+        return inserts.add_runs(store.query, runs)
 
     def leave_behind(self, store: AnyStore, begin: Callable[[], OpenTransaction]) -> None:
         """The key of a run that is not there."""
@@ -634,11 +634,11 @@ class TestUniqueness:
         one = begin()
         one.run(self.adding(store, first))
 
-        other = background.submit(store.enqueue, [second])
+        other = background.submit(store.add_runs, [second])
         assert waits(store, other)
         one.commit()
 
-        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(first.id, is_new=False)]
         assert store.get_run(second.id) is None
 
     def test_the_second_is_added_when_the_first_gives_up(self, store, begin, background):
@@ -646,11 +646,11 @@ class TestUniqueness:
         one = begin()
         one.run(self.adding(store, first))
 
-        other = background.submit(store.enqueue, [second])
+        other = background.submit(store.add_runs, [second])
         assert waits(store, other)
         one.roll_back()
 
-        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(second.id, is_new=True)]
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(second.id, is_new=True)]
         assert store.get_run(first.id) is None
 
     def test_a_key_whose_window_has_passed_goes_to_one_of_two(self, store, begin, background):
@@ -660,13 +660,13 @@ class TestUniqueness:
             a_run(created_at=later, unique=UniqueKey("k", later + MINUTE)) for _ in range(2)
         )
         one = begin()
-        assert one.run(self.adding(store, first)) == [Enqueued(first.id, is_new=True)]
+        assert one.run(self.adding(store, first)) == [AddedRun(first.id, is_new=True)]
 
-        other = background.submit(store.enqueue, [second])
+        other = background.submit(store.add_runs, [second])
         assert waits(store, other)
         one.commit()
 
-        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(first.id, is_new=False)]
         assert store.get_run(old.id) is not None
 
     def test_a_key_whose_run_is_gone_goes_to_one_of_two(self, store, begin, background):
@@ -674,13 +674,13 @@ class TestUniqueness:
         self.leave_behind(store, begin)
         first, second = a_run(unique=self.KEY), a_run(unique=self.KEY)
         one = begin()
-        assert one.run(self.adding(store, first)) == [Enqueued(first.id, is_new=True)]
+        assert one.run(self.adding(store, first)) == [AddedRun(first.id, is_new=True)]
 
-        other = background.submit(store.enqueue, [second])
+        other = background.submit(store.add_runs, [second])
         assert waits(store, other)
         one.commit()
 
-        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(first.id, is_new=False)]
 
     def test_a_key_is_taken_over_only_from_whom_it_was_seen_with(self, store, begin, background):
         # The moment between the second's two statements, which no two calls could be made to hit.
@@ -711,35 +711,35 @@ class TestUniqueness:
         clock.advance(minutes=2)
         taker = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
         taking_over = begin()
-        assert taking_over.run(self.adding(store, taker)) == [Enqueued(taker.id, is_new=True)]
+        assert taking_over.run(self.adding(store, taker)) == [AddedRun(taker.id, is_new=True)]
 
         with quickly():
             assert store.record([settled(held, now=clock.now())]) == []
         taking_over.commit()
 
         other = a_run(created_at=clock.now(), unique=UniqueKey("k", clock.now() + MINUTE))
-        assert store.enqueue([other]) == [Enqueued(taker.id, is_new=False)]
+        assert store.add_runs([other]) == [AddedRun(taker.id, is_new=False)]
 
     def test_a_run_whose_key_is_taken_does_not_delay_the_holder(self, store, begin, clock):
         add(store, holder := a_run(unique=self.KEY))
         [held] = StoreDriver(store, clock).claim(1)
         caller = begin()
         assert caller.run(self.adding(store, a_run(unique=self.KEY))) == [
-            Enqueued(holder.id, is_new=False)
+            AddedRun(holder.id, is_new=False)
         ]
 
         with quickly():
             assert store.record([settled(held)]) == []
         caller.commit()
 
-        assert store.enqueue([a_run(unique=self.KEY)])[0].is_new
+        assert store.add_runs([a_run(unique=self.KEY)])[0].is_new
 
     def test_many_at_once_add_one(self, store, background):
         together = threading.Barrier(4)
 
-        def add_own() -> list[Enqueued]:
+        def add_own() -> list[AddedRun]:
             together.wait()
-            answers: list[Enqueued] = store.enqueue(
+            answers: list[AddedRun] = store.add_runs(
                 [a_run(unique=UniqueKey(f"k{n}", None)) for n in range(5)]
             )
             return answers
@@ -757,11 +757,11 @@ class TestUniqueness:
         one = begin()
         one.run(self.adding(store, first))
 
-        other = background.submit(store.enqueue, [second])
+        other = background.submit(store.add_runs, [second])
         assert waits(store, other)
         one.commit()
 
-        assert other.result(WAIT_SECONDS_MAX) == [Enqueued(first.id, is_new=False)]
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(first.id, is_new=False)]
 
     def test_a_repeat_that_overtakes_the_first_try_adds_nothing_twice(
         self, store, begin, background
@@ -771,11 +771,11 @@ class TestUniqueness:
         first = begin()
         first.run(self.adding(store, run))
 
-        again = background.submit(store.enqueue, [run], may_be_stored=True)
+        again = background.submit(store.add_runs, [run], may_be_stored=True)
         assert waits(store, again)
         first.commit()
 
-        assert again.result(WAIT_SECONDS_MAX) == [Enqueued(run.id, is_new=False)]
+        assert again.result(WAIT_SECONDS_MAX) == [AddedRun(run.id, is_new=False)]
 
     def test_a_repeat_that_the_first_try_overtakes_adds_nothing_twice(self, store, clock):
         # It is committed, claimed and even finished after the repeat has looked for it.
@@ -789,13 +789,13 @@ class TestUniqueness:
         run = first[0]
         answers = store._write(
             lambda query: interrupted(
-                enqueue.enqueue(query, [run], may_be_stored=True),
+                inserts.add_runs(query, [run], may_be_stored=True),
                 before="insert_runs",
                 act=finish_it,
             )
         )
 
-        assert answers == [Enqueued(run.id, is_new=False)]
+        assert answers == [AddedRun(run.id, is_new=False)]
         assert [found.status for found in store.get_runs([run.id])] == [RunStatus.COMPLETED]
         assert StoreDriver(store, clock).claim() == []
 
@@ -936,7 +936,7 @@ class TestCircles:
         ticked = background.submit(
             meeting.write,
             lambda: firing(store, now=clock.now()),
-            at="request_cancel_of_schedules",
+            at="runs_of_schedules",
         )
         steps = [settled(held, Skipped("closed"), now=clock.now())]
         lost = meeting.write(lambda: record.record(store.query, steps), at="lock_marks")

@@ -1,3 +1,3 @@
 """The conformance suite, on each store of conftest.py."""
 
-from tickwork.testing.conformance.stores import *  # noqa: F403
+from tickwork_conformance.stores import *  # noqa: F403

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from contract.builders import NOON, a_schedule, added
-from tickwork.stores.contract import LockRow
+from tickwork._stores.contract import LockRow
 
 
 class TestExpectedSchedules:

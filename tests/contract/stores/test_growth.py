@@ -13,7 +13,7 @@ import pytest
 
 from contract.builders import NOON
 from contract.growth import BATCH, Operations, Sizes, fill
-from tickwork.stores import Store, open_store
+from tickwork._stores import Store, open_store
 
 SMALL = Sizes.all_of(1_200, unknown=6_000)
 """More than a claim looks at before it goes by queue and job."""

@@ -11,13 +11,13 @@ import pytest
 
 from contract.builders import HOUR, NOON, a_run, add, settled
 from contract.stores.conftest import ON_DISK, STORES
-from tickwork._domain.outcome import Failed
-from tickwork._domain.run import Claim
-from tickwork.stores._sql import rows
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import micros
-from tickwork.stores._sql.statement import Operation
-from tickwork.stores._sql.store import SqlStore
+from tickwork._domain.runs.outcome import Failed
+from tickwork._domain.runs.run import Claim
+from tickwork._stores._sql import rows
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.rows import micros
+from tickwork._stores._sql.statement import Operation
+from tickwork._stores._sql.store import SqlStore
 from tickwork.testing import ManualClock
 
 
@@ -32,9 +32,9 @@ def values_of(name: str, claim: Claim) -> dict[str, Any]:
     """What an operation would hand over for this claim."""
     match name:
         case "finish_plain":
-            return {"many": rows.plain_rows([settled(claim)])}
+            return {"many": rows.PLAIN_MAPPERS.plain_rows([settled(claim)])}
         case "finish_runs":
-            return {"many": [rows.finished_row(settled(claim))]}
+            return {"many": [rows.PLAIN_MAPPERS.finished_row(settled(claim))]}
         case "return_runs":
             return {"many": [rows.returned_row(settled(claim, Failed("no")))]}
         case "insert_attempts":

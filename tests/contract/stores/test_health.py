@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from contract.builders import NOON, a_run, add
-from tickwork.stores.contract import Health, TableHealth
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._stores.contract import Health, TableHealth
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.sqlite.store import SqliteStore
 
 
 def test_every_store_tells_something(store):
@@ -50,7 +50,7 @@ def test_dead_rows_and_the_transaction_that_keeps_them(postgres_url):
     store = PostgresStore(postgres_url)
     store.install()
     add(store, *(a_run() for _ in range(500)))
-    assert store.health().oldest_transaction_at is None
+    assert store.health().oldest_transaction is None
     with psycopg.connect(postgres_url) as idle:
         [[began_at]] = idle.execute("SELECT transaction_timestamp()").fetchall()
         with psycopg.connect(postgres_url, autocommit=True) as other:
@@ -60,7 +60,13 @@ def test_dead_rows_and_the_transaction_that_keeps_them(postgres_url):
 
         health = store.health()
 
-        assert health.oldest_transaction_at == began_at
+        found = health.oldest_transaction
+        assert found is not None
+        assert found.began_at == began_at
+        pid = idle.info.backend_pid
+        assert found.holder == f"process {pid} (user postgres, 127.0.0.1, idle in transaction)"
+        assert found.query == "SELECT transaction_timestamp()"
+        assert found.ending == f"SELECT pg_terminate_backend({pid})"
         [runs] = [table for table in health.tables if table.name == "tickwork_run"]
         assert (runs.rows, runs.dead_rows) == (0, 500)
         assert runs.bytes > 0
@@ -68,4 +74,28 @@ def test_dead_rows_and_the_transaction_that_keeps_them(postgres_url):
         assert health.dead_rows >= 500
         assert "tickwork_history" in {table.name for table in health.tables}
     assert began_at > NOON
+    store.close()
+
+
+@pytest.mark.servers("postgres")
+def test_the_transaction_with_the_oldest_snapshot_is_named(postgres_url):
+    store = PostgresStore(postgres_url)
+    store.install()
+    holder = psycopg.connect(postgres_url)
+    with psycopg.connect(postgres_url) as older:
+        older.execute("SELECT 1")  # it is open, and keeps nothing
+        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 2, 'it''s secret', 3")
+        add(store, a_run())
+
+        found = store.health().oldest_transaction
+
+        assert found is not None
+        assert found.query == "SELECT 2, '…', 3"
+        with psycopg.connect(postgres_url, autocommit=True) as operator:
+            operator.execute(found.ending.encode())
+        assert older.execute("SELECT 3").fetchall() == [(3,)]
+        with pytest.raises(psycopg.OperationalError):
+            holder.execute("SELECT 4")
+    holder.close()
     store.close()

@@ -17,13 +17,13 @@ from contract.builders import (
     tick,
 )
 from contract.stores.conftest import ON_DISK, STORES
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.outcome import Canceled, Failed, Skipped, Succeeded
-from tickwork._domain.run import Claim, NewRun
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores._sql.store import SqlStore
-from tickwork.stores.contract import LogLine, Store
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.outcome import Canceled, Failed, Skipped, Succeeded
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.statement import Operation, Statement
+from tickwork._stores._sql.store import SqlStore
+from tickwork._stores.contract import LogLine, Store
 from tickwork.testing import ManualClock
 
 KEY = "job:send_email"

@@ -8,9 +8,9 @@ import pytest
 
 from contract.builders import NOON, StoreDriver, a_run, add, added, settled, tick
 from servers import mariadb
-from tickwork._domain.outcome import Failed, Succeeded
-from tickwork.stores.contract import LogLine
-from tickwork.stores.mysql.store import MysqlStore
+from tickwork._domain.runs.outcome import Failed, Succeeded
+from tickwork._stores.contract import LogLine
+from tickwork._stores.mysql.store import MysqlStore
 from tickwork.testing import ManualClock
 
 TEXT = "日本 🎉 é"
@@ -79,7 +79,7 @@ def test_every_text_of_a_json_table_names_its_character_set():
     """Without one, it has the default of the database, and loses what that cannot store."""
     texts = [
         file.read_text(encoding="utf-8")
-        for file in files("tickwork.stores.mysql").joinpath("queries").iterdir()
+        for file in files("tickwork._stores.mysql").joinpath("queries").iterdir()
     ]
     bare = re.compile(r"\w+ (?:LONGTEXT|VARCHAR\(\d+\)|CHAR\(\d+\)) PATH")
     assert [found for text in texts for found in bare.findall(text)] == []

@@ -28,8 +28,17 @@ from contract.builders import (
 from servers import mariadb
 from servers.mariadb import MariaDBServer
 from servers.proxy import TcpProxy
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.status import RunStatus
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores._sql import server_store
+from tickwork._stores._sql.migrate import SCHEMA_VERSION
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.server_store import StatementRejected
+from tickwork._stores._sql.statement import Operation, Statement
+from tickwork._stores.contract import AddedRun, ClaimRequest
+from tickwork._stores.mysql import connection as connection_module
+from tickwork._stores.mysql import schema as schema_module
+from tickwork._stores.mysql.store import MysqlStore
 from tickwork.errors import (
     InvalidStoreUrl,
     OutcomeUnknown,
@@ -39,15 +48,6 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql import server_store
-from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.server_store import StatementRejected
-from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores.contract import ClaimRequest, Enqueued
-from tickwork.stores.mysql import connection as connection_module
-from tickwork.stores.mysql import schema as schema_module
-from tickwork.stores.mysql.store import MysqlStore
 
 SECOND = timedelta(seconds=1)
 # Not sleep(): MySQL interrupts it without an error.
@@ -143,7 +143,7 @@ class TestLosingTheServer:
         kill_sessions(store)
 
         # Even of those whose COMMIT is in the first thing that they send.
-        assert store.enqueue([run := a_run()]) == [Enqueued(run.id, is_new=True)]
+        assert store.add_runs([run := a_run()]) == [AddedRun(run.id, is_new=True)]
         # The session that killed the others may take a moment to end.
         give_up_at = time.monotonic() + 30
         while len(sessions(store)) > 1 and time.monotonic() < give_up_at:
@@ -179,7 +179,7 @@ class TestLosingTheServer:
         working.join(10)
 
         assert not working.is_alive()
-        assert store.enqueue([a_run()])[0].is_new
+        assert store.add_runs([a_run()])[0].is_new
 
 
 class TestWaiting:
@@ -287,7 +287,7 @@ class TestConflicts:
         add(store, run := a_run())
 
         with pytest.raises(StoreError, match="1062"):
-            store.enqueue([a_run(), run])
+            store.add_runs([a_run(), run])
         assert ids(all_runs(store)) == [run.id]
 
 
@@ -297,7 +297,7 @@ class TestSharing:
     def test_more_threads_than_connections(self, store):
         few = MysqlStore(store.url, pool_max=2)
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda _: few.enqueue([a_run()]), range(40)))
+            list(threads.map(lambda _: few.add_runs([a_run()]), range(40)))
 
         assert len(all_runs(store)) == 40
         few.close()
@@ -330,7 +330,7 @@ class TestSharing:
         store.close()
         store.close()
 
-        assert store.enqueue([a_run()])[0].is_new
+        assert store.add_runs([a_run()])[0].is_new
 
     def test_certificates_are_read_once(self, monkeypatch):
         made: list[ssl.SSLContext] = []
@@ -382,7 +382,7 @@ class TestInstalling:
             store.check_schema()
 
         assert store.install() == SCHEMA_VERSION
-        assert store.enqueue([a_run()])[0].is_new
+        assert store.add_runs([a_run()])[0].is_new
         assert store._read(asking("SELECT count(*) FROM tickwork_gate"))[0][0] == 1024
         store.close()
 
@@ -391,7 +391,7 @@ class TestInstalling:
 
         assert store.schema_version() == 0
         with pytest.raises(SchemaMissing):
-            store.enqueue([a_run()])
+            store.add_runs([a_run()])
         with pytest.raises(SchemaMissing):
             store.check_schema()
         store.close()
@@ -489,7 +489,7 @@ class TestReading:
         assert the_run(store, run).args == "half ?"
 
     def test_keys_differ_by_their_last_space(self, store):
-        answers = store.enqueue(
+        answers = store.add_runs(
             [a_run(unique=UniqueKey(key, None)) for key in ("key", "key ", "KEY", "kéy")]
         )
 
@@ -514,12 +514,12 @@ class TestRoundTrips:
         return counts
 
     def test_adding_takes_one(self, store, sent):
-        store.enqueue([a_run() for _ in range(100)])
+        store.add_runs([a_run() for _ in range(100)])
 
         assert sent == [1], "one statement is a transaction of its own"
 
     def test_claiming_takes_two(self, store, sent, clock):
-        store.enqueue([a_run() for _ in range(100)])
+        store.add_runs([a_run() for _ in range(100)])
         sent.clear()
         claims = StoreDriver(store, clock).claim(100)
 
@@ -527,22 +527,22 @@ class TestRoundTrips:
         assert sent == [2, 2]
 
     def test_recording_takes_three(self, store, sent, clock):
-        store.enqueue([a_run() for _ in range(100)])
+        store.add_runs([a_run() for _ in range(100)])
         claims = StoreDriver(store, clock).claim(100)
         sent.clear()
         store.record([settled(claim) for claim in claims])
 
-        # Runs; their keys, if there are any; the job.
-        assert sent == [3, 1, 2]
+        # Runs; their keys, if there are any; the counts and the job.
+        assert sent == [3, 1, 3]
 
     def test_what_does_not_fit_into_a_packet_goes_in_several(self, store, sent, clock, monkeypatch):
-        store.enqueue([a_run()])
+        store.add_runs([a_run()])
         with store._pool.acquire() as connection:
             monkeypatch.setattr(connection, "_packet_max", 20_000)
         sent.clear()
 
         runs = [a_run(args=f'["{"x" * 3000}"]') for _ in range(20)]
-        store.enqueue(runs)
+        store.add_runs(runs)
         claims = StoreDriver(store, clock).claim(100)
         lost = store.record([settled(claim)._replace(result='"' + "y" * 3000) for claim in claims])
 
@@ -561,7 +561,7 @@ class TestListening:
         listener.wait(0)  # the first look is one
         assert not listener.wait(0.1)
 
-        store.enqueue([a_run()])
+        store.add_runs([a_run()])
 
         assert listener.wait(5)
         assert not listener.wait(0.1)
@@ -569,13 +569,13 @@ class TestListening:
 
     def test_one_that_ends_is_not(self, store, clock):
         listener = store.listen()
-        store.enqueue([a_run(), a_run()])
+        store.add_runs([a_run(), a_run()])
         assert listener.wait(5)
 
         StoreDriver(store, clock).run()
 
         assert not listener.wait(0.1)
-        store.enqueue([a_run()])
+        store.add_runs([a_run()])
         assert listener.wait(5)
         listener.close()
 
@@ -585,7 +585,7 @@ class TestListening:
         kill_sessions(store)
 
         assert listener.wait(5)
-        store.enqueue([a_run()])
+        store.add_runs([a_run()])
         assert listener.wait(10)
         listener.close()
 
@@ -604,7 +604,7 @@ def test_a_commit_whose_answer_was_lost_is_unknown(behind, proxy, unique, is_las
     proxy.cut_after(is_last)
 
     with pytest.raises(OutcomeUnknown, match="may be stored or not"):
-        behind.enqueue([run])
+        behind.add_runs([run])
 
-    assert behind.enqueue([run], may_be_stored=True)[0].run_id == run.id
+    assert behind.add_runs([run], may_be_stored=True)[0].run_id == run.id
     assert ids(all_runs(behind)) == [run.id]

@@ -8,10 +8,10 @@ from contract.builders import NOON, StoreDriver, a_run, add, all_runs, ids, sett
 from servers import mariadb
 from servers.mariadb import MariaDBServer
 from tickwork import Tickwork
-from tickwork._domain.outcome import Succeeded
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.outcome import Succeeded
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores.mysql.store import MysqlStore
 from tickwork.errors import StoreError
-from tickwork.stores.mysql.store import MysqlStore
 from tickwork.testing import ManualClock
 
 pytestmark = pytest.mark.servers("mariadb")
@@ -48,7 +48,7 @@ class TestBatches:
 
     def test_on_a_connection_of_the_caller(self, store, url):
         with mariadb.connect(url, charset="utf8mb4", autocommit=False) as connection:
-            store.using(connection).enqueue(runs := [a_run(args=f'["{WIDE}"]') for _ in range(20)])
+            store.using(connection).add_runs(runs := [a_run(args=f'["{WIDE}"]') for _ in range(20)])
             connection.commit()
 
         assert ids(all_runs(store)) == ids(runs)
@@ -64,15 +64,15 @@ class TestTooLarge:
 
     def test_a_dispatch_on_a_connection_of_the_caller(self, store, url):
         with mariadb.connect(url, charset="utf8mb4", autocommit=False) as connection:
-            lent = store.using(connection)
-            lent.enqueue([run := a_run()])
+            borrowed = store.using(connection)
+            borrowed.add_runs([run := a_run()])
             with pytest.raises(StoreError, match="max_allowed_packet"):
-                lent.enqueue([a_run(args=f'["{TOO_LARGE}"]')])
+                borrowed.add_runs([a_run(args=f'["{TOO_LARGE}"]')])
             connection.commit()
 
         assert ids(all_runs(store)) == [run.id]
 
-    def test_a_result_fails_its_run(self, store, url):
+    def test_a_run_with_such_a_result_is_completed_without_it(self, store, url):
         with Tickwork(url, clock=ManualClock(NOON), payload_max=10_000_000) as app:
 
             @app.job
@@ -86,7 +86,7 @@ class TestTooLarge:
             found = [run.read() for run in runs]
         assert [run.status for run in found] == [
             RunStatus.COMPLETED,
-            RunStatus.FAILED_PERMANENT,
+            RunStatus.COMPLETED,
             RunStatus.COMPLETED,
         ]
         assert "max_allowed_packet" in found[1].reason

@@ -11,8 +11,8 @@ from servers import mariadb
 from servers.mariadb import MariaDBServer
 from servers.mysql import ChosenServer
 from tickwork import Tickwork
-from tickwork._domain.status import RunStatus
-from tickwork.stores.mysql.store import MysqlStore
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores.mysql.store import MysqlStore
 from tickwork.testing import ManualClock
 
 pytestmark = pytest.mark.servers("mariadb")
@@ -107,9 +107,12 @@ def test_times_of_a_server_that_is_not_in_utc(mariadb_server, mariadb_url):
         store.close()  # new connections have the new default
         other.execute("SELECT only_one FROM tickwork_meta FOR UPDATE")
         now = datetime.now(UTC)  # noqa: TID251  # the clock of the server cannot be moved
-        oldest = store.health().oldest_transaction_at
+        found = store.health().oldest_transaction
+        assert found is not None
+        assert "connection" in found.holder
+        assert found.ending.startswith("KILL ")
+        oldest = found.began_at
 
         assert abs(store.database_time() - now) < timedelta(seconds=20)
-        assert oldest is not None
         assert abs(oldest - now) < timedelta(seconds=20)
     store.close()

@@ -15,8 +15,17 @@ import pytest
 from contract.builders import ANN, BOB, MINUTE, NOON, StoreDriver, a_run, add, ids, settled, the_run
 from servers.postgres import PostgresServer
 from servers.proxy import TcpProxy
-from tickwork._domain.handover import handover_of
-from tickwork._domain.status import RunStatus
+from tickwork._domain.runs.handover import handover_of
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores._sql import server_store
+from tickwork._stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.statement import Operation, Statement
+from tickwork._stores.contract import AddedRun, ClaimRequest
+from tickwork._stores.postgres import connection as connection_module
+from tickwork._stores.postgres import schema as schema_module
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.postgres.values import Message
 from tickwork.errors import (
     InvalidStoreUrl,
     OutcomeUnknown,
@@ -26,14 +35,6 @@ from tickwork.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tickwork.stores._sql.migrate import SCHEMA_VERSION, SchemaMigration
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Operation, Statement
-from tickwork.stores.contract import ClaimRequest, Enqueued
-from tickwork.stores.postgres import connection as connection_module
-from tickwork.stores.postgres import schema as schema_module
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.postgres.values import Message
 
 SECOND = timedelta(seconds=1)
 COMMIT = b"COMMIT\x00"  # the statement, or the answer to it; not READ COMMITTED
@@ -91,7 +92,7 @@ class TestLosingTheServer:
         terminate(store)
 
         # Even of those whose COMMIT is in the first thing that they send.
-        assert store.enqueue([run := a_run()]) == [Enqueued(run.id, is_new=True)]
+        assert store.add_runs([run := a_run()]) == [AddedRun(run.id, is_new=True)]
         assert len(sessions(store)) == 1
 
     def test_a_transaction_that_was_cut_off_is_done_again(self, behind, proxy, clock):
@@ -116,10 +117,10 @@ class TestLosingTheServer:
         proxy.cut_after(COMMIT, answer=COMMIT)
 
         with pytest.raises(OutcomeUnknown, match="may be stored or not") as raised:
-            behind.enqueue([run])
+            behind.add_runs([run])
 
         assert isinstance(raised.value, StoreUnavailable)
-        assert behind.enqueue([run], may_be_stored=True) == [Enqueued(run.id, is_new=False)]
+        assert behind.add_runs([run], may_be_stored=True) == [AddedRun(run.id, is_new=False)]
 
     def test_a_record_whose_answer_was_lost_was_committed(self, behind, proxy, clock):
         add(behind, a_run())
@@ -147,11 +148,11 @@ class TestLosingTheServer:
         proxy.cut(reset=True)
 
         with pytest.raises(StoreUnavailable, match="tickwork doctor") as raised:
-            behind.enqueue([a_run()])
+            behind.add_runs([a_run()])
         assert not isinstance(raised.value, OutcomeUnknown)
 
         proxy.heal()
-        assert behind.enqueue([a_run()])[0].is_new
+        assert behind.add_runs([a_run()])[0].is_new
 
     def test_a_server_that_was_never_there_is_reported_at_once(self):
         store = PostgresStore("postgresql://ann@127.0.0.1:1/none")
@@ -160,14 +161,14 @@ class TestLosingTheServer:
             store.database_time()
 
     def test_a_server_that_says_nothing_is_given_up(self, behind, proxy, monkeypatch):
-        monkeypatch.setattr(connection_module, "_ANSWER_GRACE", timedelta(0))
+        monkeypatch.setattr(server_store, "ANSWER_GRACE", timedelta(0))
         impatient = PostgresStore(behind.url, statement_timeout=SECOND / 4)
         impatient.database_time()
         proxy.stall()
         began_at = time.monotonic()
 
         with pytest.raises(OutcomeUnknown, match=r"0\.25 seconds"):
-            impatient.enqueue([a_run()])
+            impatient.add_runs([a_run()])
 
         assert time.monotonic() - began_at < 5
         proxy.heal()
@@ -207,7 +208,7 @@ class TestWaiting:
         with psycopg.connect(store.url) as other:
             other.execute("LOCK TABLE tickwork_run IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(StoreBusy):
-                impatient.enqueue([a_run()])
+                impatient.add_runs([a_run()])
         impatient.close()
 
     def test_for_a_connection(self, store):
@@ -258,7 +259,7 @@ class TestSharing:
     def test_more_threads_than_connections(self, store):
         narrow = PostgresStore(store.url, pool_max=2)
         with ThreadPoolExecutor(8) as threads:
-            answers = list(threads.map(lambda _: narrow.enqueue([a_run()]), range(80)))
+            answers = list(threads.map(lambda _: narrow.add_runs([a_run()]), range(80)))
 
         assert sum(answer[0].is_new for answer in answers) == 80
         assert len(sessions(store)) <= 3
@@ -304,7 +305,7 @@ class TestSharing:
         before = sessions(store)
 
         with pytest.raises(StoreError, match="23505"):
-            store.enqueue([run])
+            store.add_runs([run])
 
         assert store.get_run(run.id) is not None
         assert sessions(store) == before
@@ -380,7 +381,7 @@ class TestPreparedStatements:
 
         # The first of a new session: prepared, then refused.
         with pytest.raises(StoreError, match="23505"):
-            store.enqueue([run])
+            store.add_runs([run])
 
         add(store, a_run())
         assert self.prepared(store)
@@ -389,7 +390,7 @@ class TestPreparedStatements:
         add(store, a_run(), a_run())
         StoreDriver(store, clock).claim(1)
         with psycopg.connect(store.url) as connection:
-            connection.execute("ALTER TABLE tickwork_run ALTER put_offs TYPE bigint")
+            connection.execute("ALTER TABLE tickwork_run ALTER postponements TYPE bigint")
 
         assert len(StoreDriver(store, clock).claim(1)) == 1
         assert self.prepared(store)
@@ -459,7 +460,7 @@ class TestInstalling:
         with pytest.raises(SchemaMissing):
             store.check_schema()
         with pytest.raises(SchemaMissing):
-            store.enqueue([a_run()])
+            store.add_runs([a_run()])
         store.close()
 
     def test_another_prefix_stands_beside(self, store):
@@ -558,13 +559,16 @@ class TestRoundTrips:
         return trips
 
     def test_adding_takes_one(self, store, sent):
-        store.enqueue([a_run()])
-        store.enqueue([a_run() for _ in range(500)])
+        store.add_runs([a_run()])
+        store.add_runs([a_run() for _ in range(500)])
 
         assert len(sent) == 2
 
     def test_claiming_takes_two_and_recording_takes_one(self, store, sent, clock):
-        store.enqueue([a_run() for _ in range(500)])
+        store.add_runs([a_run() for _ in range(500)])
+        store.query.eras.check_seconds = 60.0
+        # The first claim of a store looks where ready runs are.
+        store.claim(ClaimRequest(1, jobs=("other",)), worker=BOB, tag="", now=NOON, lease=MINUTE)
         sent.clear()
 
         claims = store.claim(ClaimRequest(500), worker=BOB, tag="", now=NOON, lease=MINUTE)
@@ -574,7 +578,7 @@ class TestRoundTrips:
         assert len(sent) == 3
 
     def test_recording_checks_each_run_after_a_claim_was_lost(self, store, sent, clock):
-        store.enqueue([a_run() for _ in range(3)])
+        store.add_runs([a_run() for _ in range(3)])
         lost, *others = store.claim(ClaimRequest(3), worker=BOB, tag="", now=NOON, lease=MINUTE)
         sent.clear()
 
@@ -585,7 +589,7 @@ class TestRoundTrips:
         assert len(sent) == 5
 
     def test_accepting_takes_one(self, store, sent, clock):
-        store.enqueue([a_run()])
+        store.add_runs([a_run()])
         [claim] = store.claim(ClaimRequest(1), worker=BOB, tag="", now=NOON, lease=MINUTE)
         handover = handover_of(claim)
         store.hand_over([handover])
@@ -599,7 +603,7 @@ class TestRoundTrips:
         assert len(sent) == 1
 
     def test_a_heartbeat_takes_two(self, store, sent, clock):
-        store.enqueue([a_run() for _ in range(500)])
+        store.add_runs([a_run() for _ in range(500)])
         claims = StoreDriver(store, clock).claim(500)
         sent.clear()
 

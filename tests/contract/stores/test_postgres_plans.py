@@ -8,11 +8,14 @@ import psycopg
 import pytest
 
 from contract.builders import ANN, NOON, an_id
-from tickwork.stores._sql.rows import micros
-from tickwork.stores._sql.statement import Statement
-from tickwork.stores.postgres import connection as connection_module
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.postgres.values import Message, messages
+from tickwork._domain.eras import EraMap, FirstRun, Front
+from tickwork._stores._sql.operations.eras import view_known
+from tickwork._stores._sql.queries import ERAS_MAX
+from tickwork._stores._sql.rows import micros
+from tickwork._stores._sql.statement import Statement
+from tickwork._stores.postgres import connection as connection_module
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.postgres.values import Message, messages
 
 NOW = 1_772_452_800_000_000
 
@@ -36,7 +39,7 @@ FROM (VALUES ('ready'), ('waiting'), ('blocked'), ('running')) AS phases (phase)
 CROSS JOIN generate_series(1, 1500) AS n;
 INSERT INTO tickwork_history (
     id, tenant, job, queue, priority, status, due_at, args, attempt, attempts_max, crashes,
-    put_offs, token, created_at, ended_at, outcome, reason
+    postponements, token, created_at, ended_at, outcome, reason
 )
 SELECT gen_random_uuid(), '', 'job' || n %% 20, 'queue', 1, 'completed', n, '{}', 1, 1, 0, 0, 1, n,
        n, 'succeeded', ''
@@ -54,7 +57,7 @@ INSERT INTO tickwork_schedule (
 SELECT gen_random_uuid(), '', 'schedule' || n, 'job' || n %% 20, '', '', '{}', 'skip', 'one', 0, 0,
        'code', n, 1772452800000000 + n
 FROM generate_series(1, 10000) AS n;
-INSERT INTO tickwork_rate (key, number, idle_at, turn_at, opened)
+INSERT INTO tickwork_rate (key, number, idle_at, next_start_at, opened)
 SELECT 'job/minute:job' || n, 100, 1772452800000000 + n,
        CASE WHEN n %% 5 = 0 THEN 1772452800000000 + n END, 0
 FROM generate_series(1, 2000) AS n;
@@ -81,7 +84,7 @@ WANTED: dict[str, Any] = {
     "limit": 500,
 }
 FINISHED = (1, "completed", 0, 0, None, NOW, "succeeded", None, "")
-RETURNED = (1, "failed", "waiting", NOW, 0, 0, 0, None, "")
+RETURNED = (1, "failed", "waiting", NOW, 0, 0, 0, None, "", 0)
 
 
 def some(count: int = 500) -> list[str]:
@@ -93,12 +96,39 @@ def many(*values: Any, count: int = 500) -> list[tuple[Any, ...]]:
     return [(run_id, *values) for run_id in some(count)]
 
 
+FIRSTS: dict[str, Any] = {
+    "eras": [1, 2],
+    "priorities": [1, 1],
+    "due_ats": [0, 0],
+    "ids": [an_id(), an_id()],
+}
+
+
+def heads(count: int) -> dict[str, Any]:
+    """The parameters of a claim that merges so many eras."""
+    rest = tuple(FirstRun(1, 0, 0, an_id()) for _ in range(count - 1))
+    return view_known(EraMap(1, (Front(1, 9, frozenset({7, 8})),), rest)).params
+
+
 # What is run, with which values, and which index must serve it.
 HOT: list[tuple[str, dict[str, Any], str]] = [
-    ("pick_ready", WANTED | {"head_size": 2000}, "tickwork_run_ready"),
-    ("count_head", {"head_size": 2000}, "Index Only Scan"),
-    ("ready_pairs", {}, "tickwork_run_pairs"),
-    ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1"]]}, "tickwork_run_pairs"),
+    ("pick_ready", WANTED | heads(1) | {"head_size": 2000}, "tickwork_run_ready"),
+    ("count_head", heads(1) | {"head_size": 2000}, "tickwork_run_ready"),
+    (
+        "look_at_eras",
+        {"lows": [1], "highs": [9], "late": ["7"], **FIRSTS},
+        "Index Only Scan using tickwork_run_ready",
+    ),
+    ("count_eras", {"cap": 100, **FIRSTS}, "tickwork_run_ready"),
+    ("gather_eras", {"cap": 100, **FIRSTS}, "tickwork_run_ready"),
+    ("list_eras", {"low": 1}, "tickwork_run_ready"),
+    ("ready_pairs", {"eras": [1, 2]}, "tickwork_run_pairs"),
+    ("pick_by_pairs", WANTED | {"pairs": [["queue1", "job1", 1]]}, "tickwork_run_pairs"),
+    ("queue_phases", {"limit": 9}, "tickwork_run_pairs"),
+    ("queue_phases", {"limit": 9}, "tickwork_run_hidden"),
+    ("count_phases", {"pairs": [["queue1", "ready"]], "cap": 99}, "tickwork_run_pairs"),
+    ("count_phases", {"pairs": [["queue1", "blocked"]], "cap": 99}, "tickwork_run_hidden"),
+    ("count_running", {"cap": 99}, "tickwork_run_lease"),
     (
         "take_runs",
         {"ids": some(), "tag": "", "worker": ANN, "lease_until": NOW, "started_at": None},
@@ -113,10 +143,12 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("completed_runs", {"ids": some(100)}, "tickwork_history_pkey"),
     ("find_claims", {"worker": ANN, "tag": ""}, "tickwork_run_lease"),
-    ("stage_runs", {"now": NOW, "limit": 1000}, "tickwork_run_waiting"),
+    ("stage_runs", {"now": NOW, "limit": 1000, "lowest": 0}, "tickwork_run_waiting"),
+    ("next_due", {"lowest": 0}, "tickwork_run_waiting"),
+    ("next_due", {"lowest": 0}, "tickwork_rate_next_start"),
     ("pending_work", {}, "tickwork_run_lease"),
     ("pending_work", {}, "tickwork_run_blocked"),
-    ("pending_work", {}, "tickwork_run_ready"),
+    ("pending_work", {}, "Index Only Scan using tickwork_run_"),
     ("find_ids", {"ids": some(100)}, "tickwork_history_pkey"),
     ("protect_keys", {"many": [(f"key{n}", an_id(), None, NOW) for n in range(9)]}, "unique_pkey"),
     ("key_holders", {"keys": ["key1", "key2"], "now": NOW}, "tickwork_unique_pkey"),
@@ -142,11 +174,15 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("free_keys", {"ids": some(100), "now": NOW}, "tickwork_unique_run"),
     ("find_finished", {"ids": some(100)}, "tickwork_history_pkey"),
-    ("expired_runs", {"now": NOW, "limit": 500}, "tickwork_run_lease"),
+    ("expired_runs", {"now": NOW, "limit": 500, "lowest": 0}, "tickwork_run_lease"),
     ("release_worker", {"worker": ANN, "now": NOW}, "tickwork_run_lease"),
     ("held_slots", {"ids": some()}, "tickwork_slot_pkey"),
     ("count_slots", {"keys": ["job:job1=1"]}, "tickwork_slot_key"),
-    ("slots_and_limits", {"keys": ["job:job1=1", "job:job2=2"]}, "tickwork_slot_key"),
+    (
+        "slots_and_limits",
+        {"keys": ["job:job1=1", "job:job2=2"], "numbers": [0, 7]},
+        "tickwork_slot_key",
+    ),
     ("delete_slots", {"many": many("job:job1=1")}, "Tid Scan on tickwork_slot"),
     ("block_runs", {"many": [("key", run_id) for run_id in some()]}, "tickwork_run_pkey"),
     ("unblock", {"many": [(f"job:job1={n}", 10) for n in range(10)]}, "tickwork_run_blocked"),
@@ -154,11 +190,11 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("keys_blocked_by", {"name": "job:job1"}, "tickwork_run_blocked"),
     ("lock_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
     ("try_gates", {"gates": [1, 2, 3]}, "tickwork_gate_pkey"),
-    ("pending_work", {}, "tickwork_rate_turn"),
+    ("pending_work", {}, "tickwork_rate_next_start"),
     ("read_rates", {"wanted": [[key, 50, 10] for key in RATES]}, "tickwork_rate_pkey"),
     ("read_rates", {"wanted": [[key, 50, 10] for key in RATES]}, "tickwork_start_pkey"),
     ("forget_starts", {"many": [(key, 50) for key in RATES]}, "tickwork_start_pkey"),
-    ("due_turns", {"now": NOW, "limit": 10}, "tickwork_rate_turn"),
+    ("due_turns", {"now": NOW, "limit": 10}, "tickwork_rate_next_start"),
     ("keys_waiting", {"keys": RATES}, "tickwork_run_"),
     ("read_turns", {"keys": RATES[:1]}, "tickwork_rate_"),
     ("unblock_expired", {"many": [("job:job1=1", NOW, 9)]}, "tickwork_run_expiring"),
@@ -193,7 +229,7 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
         {"ids": some(2000), "due_at": NOW, "next_due_at": NOW + 1, "last_fired_at": NOW},
         "tickwork_schedule_pkey",
     ),
-    ("runs_of_schedule", {"tenant": "", "schedule": "a", "limit": 9}, "tickwork_run_schedule"),
+    ("runs_of_schedules", {"names": [["", "a"]], "limit": 9}, "tickwork_run_schedule"),
     ("request_cancel_of_schedules", {"many": [(NOW, "a", "")]}, "tickwork_run_schedule"),
     (
         "list_ended",
@@ -243,7 +279,7 @@ def plans(store: PostgresStore, statement: Statement, *, explain: bytes = b"EXPL
     found: list[str] = []
     with store._pool.acquire() as connection, connection.transaction():
         for message in messages(statement):
-            connection._begin("")
+            connection._begin(statement.name)
             connection._unsent.append(Message(explain + message.text, message.values))
             result = connection._send()[-1]
             found.extend(
@@ -279,6 +315,16 @@ class TestPlans:
 
         assert "Bitmap" not in plans(store, store.query("pick_ready", **values))
 
+    @pytest.mark.parametrize("count", [2, ERAS_MAX])
+    def test_it_merges_eras_without_a_sort(self, store, count):
+        values = WANTED | heads(count) | {"head_size": 2000}
+
+        plan = plans(store, store.query.for_eras("pick_ready", count, **values))
+
+        assert "Merge Append" in plan, plan
+        assert plan.count("Index Scan using tickwork_run_ready") == count, plan
+        assert "Sort  (" not in plan, plan
+
     def test_a_claim_by_pairs_does_not_walk_through_those_of_others(self, store):
         [values] = [values for other, values, _ in HOT if other == "pick_by_pairs"]
 
@@ -299,7 +345,7 @@ class TestPlans:
 PREPARED = tuple(
     (name, values, index)
     for name, values, index in HOT
-    if name in connection_module._PREPARED and name != "count_head"
+    if name in connection_module._PREPARED and name not in {"count_head", "look_at_eras"}
 )
 
 

@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from tickwork._domain.status import Phase
-from tickwork.stores.sqlite.store import SqliteStore
-from tickwork.testing.conformance.builders import DAY, SECOND, add, in_phase
-from tickwork.testing.conformance.stores.rates import KEY, rated, turn
+from tickwork._domain.runs.status import Phase
+from tickwork._stores.sqlite.store import SqliteStore
+from tickwork_conformance.builders import DAY, SECOND, add, in_phase
+from tickwork_conformance.stores.rates import KEY, rated, turn
 
 
 class TestInTheFile:

@@ -8,9 +8,9 @@ import pytest
 
 from contract.stores.conftest import ON_DISK, STORES
 from tickwork._kernel.read_limit import limit_reads
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.statement import Operation, Rows, Statement
 from tickwork.errors import ReadTimeout
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Operation, Rows, Statement
 
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
 SLOW = f"{NUMBERS} SELECT count(*) FROM n, n AS b, n AS c, n AS d"

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from contract.builders import NOON, StoreDriver, a_run, add
-from tickwork._domain.outcome import Succeeded
+from tickwork._domain.runs.outcome import Succeeded
+from tickwork._stores.sqlite.connection import SqliteConnection
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.errors import StoreBusy, StoreUnavailable
-from tickwork.stores.sqlite.connection import SqliteConnection
-from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
 

@@ -7,11 +7,11 @@ import sqlite3
 import pytest
 
 from contract.builders import HOUR, NOON, a_run
-from tickwork._domain.status import RunStatus
-from tickwork.stores._sql.filters import filter_runs
-from tickwork.stores._sql.rows import micros
-from tickwork.stores.contract import LimitRow, RunFilter
-from tickwork.stores.sqlite.store import SqliteStore
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores._sql.filters import filter_runs
+from tickwork._stores._sql.rows import micros
+from tickwork._stores.contract import LimitRow, RunFilter
+from tickwork._stores.sqlite.store import SqliteStore
 
 IDS = json.dumps(["019cb0d2-0000-7000-8000-000000000001"])
 NOW = micros(NOON)
@@ -27,9 +27,10 @@ PLANS = {
             "tickwork_run_lease",
             "tickwork_run_blocked",
             "tickwork_run_ready",
-            "tickwork_rate_turn",
+            "tickwork_rate_next_start",
         ],
     ),
+    "next_due": ({}, ["tickwork_run_waiting", "tickwork_rate_next_start"]),
     "pick_ready": ({**WANTED, "head_size": 200}, ["tickwork_run_ready"]),
     "count_head": ({"head_size": 200}, ["INDEX tickwork_run_"]),
     "ready_pairs": ({}, ["tickwork_run_pairs"]),
@@ -52,12 +53,12 @@ PLANS = {
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
     "free_keys": ({"ids": IDS, "now": NOW}, ["tickwork_unique_run"]),
-    "expired_runs": ({"now": NOW, "limit": 10}, ["tickwork_run_lease"]),
+    "expired_runs": ({"now": NOW, "limit": 10, "lowest": 0}, ["tickwork_run_lease"]),
     "release_worker": ({"worker": "w", "now": NOW}, ["tickwork_run_lease"]),
     "held_rows": ({"ids": IDS}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
     "find_finished": ({"ids": IDS}, ["SEARCH tickwork_history USING PRIMARY KEY"]),
-    "runs_of_schedule": (
-        {"schedule": "s", "tenant": "", "limit": 10},
+    "runs_of_schedules": (
+        {"names": '[["", "s"]]', "limit": 10},
         ["tickwork_run_schedule"],
     ),
     "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
@@ -69,7 +70,7 @@ PLANS = {
         {"wanted": '[["job/minute:x", 5, 3]]'},
         ["SEARCH rate USING PRIMARY KEY", "SEARCH start USING PRIMARY KEY (key=? AND number>?"],
     ),
-    "due_turns": ({"now": NOW, "limit": 10}, ["tickwork_rate_turn"]),
+    "due_turns": ({"now": NOW, "limit": 10}, ["tickwork_rate_next_start"]),
     "keys_waiting": ({"keys": '["k"]'}, ["tickwork_run_"]),
     "read_turns": ({"keys": '["k"]'}, ["SEARCH tickwork_rate"]),
     "queue_position": ({"id": "i", "cap": 10}, ["tickwork_run_blocked (blocked_on=?"]),
@@ -114,10 +115,12 @@ PLANS = {
             "tickwork_history USING PRIMARY KEY (id>? AND id<?)",
         ],
     ),
+    "queue_phases": ({"limit": 9}, ["tickwork_run_pairs", "tickwork_run_hidden"]),
     "count_phases": (
-        {"cap": 100},
-        ["tickwork_run_waiting", "tickwork_run_blocked"],
+        {"cap": 100, "pairs": '[["q", "ready"]]'},
+        ["tickwork_run_pairs (queue=?", "tickwork_run_hidden (queue=? AND phase=?"],
     ),
+    "count_running": ({"cap": 100}, ["tickwork_run_lease"]),
     "slot_holders": ({"key": "k", "limit": 10}, ["tickwork_slot_key"]),
     "finish_plain": ({}, ["SEARCH run USING PRIMARY KEY"]),
     "drop_finished": ({"ids": IDS}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
@@ -143,7 +146,7 @@ def filled(tmp_path_factory):
     ready = [a_run(job=f"j{n % 5}", queue=f"q{n % 3}") for n in range(2_000)]
     future = [a_run(due_at=NOON + HOUR) for _ in range(2_000)]
     blocked = [a_run(limit_keys=("job:x",), priority=1) for _ in range(200)]
-    store.enqueue([*ready, *future, *blocked])
+    store.add_runs([*ready, *future, *blocked])
     store.set_limits({"job:x": 1})
     assert store.list_limits() == [LimitRow("job:x", 1)]
     with sqlite3.connect(store.path) as connection:

@@ -21,13 +21,13 @@ from contract.builders import (
 )
 from contract.callers import AT_ONCE, OPEN, Caller, Mode
 from contract.stores.conftest import SERVERS, STORES
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.outcome import Failed
-from tickwork._domain.run import Claim, NewRun
-from tickwork._domain.status import RunStatus
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.rows import new_run_row
-from tickwork.stores.contract import Enqueued, RunFilter, Store
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.outcome import Failed
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.rows import PLAIN_MAPPERS
+from tickwork._stores.contract import AddedRun, RunFilter, Store
 from tickwork.testing import ManualClock
 
 LIMIT = "job:send_email"
@@ -76,7 +76,7 @@ class TestRollingBack:
     def test_a_run(self, store, worker, call):
         caller = call()
         caller.order()
-        caller.lent.enqueue([run := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
         caller.roll_back()
 
         assert store.get_run(run.id) is None
@@ -86,34 +86,34 @@ class TestRollingBack:
 
     def test_many_runs(self, store, call):
         caller = call()
-        caller.lent.enqueue([a_run() for _ in range(50)])
+        caller.borrowed.add_runs([a_run() for _ in range(50)])
         caller.roll_back()
 
         assert all_runs(store) == []
 
     def test_a_unique_key(self, store, call):
         caller = call()
-        caller.lent.enqueue([a_run(unique=ONE)])
+        caller.borrowed.add_runs([a_run(unique=ONE)])
         caller.roll_back()
 
-        [answer] = store.enqueue([a_run(unique=ONE)])
+        [answer] = store.add_runs([a_run(unique=ONE)])
         assert answer.is_new
 
     def test_the_end_of_a_run(self, store, worker, call, claim):
         caller = call()
         caller.order()
-        assert caller.lent.complete(claim, now=NOON)
+        assert caller.borrowed.complete(claim, now=NOON)
         caller.roll_back()
 
         assert the_run(store, claim).status is RunStatus.RUNNING
         assert store.count_taken([LIMIT]) == {LIMIT: 1}
-        assert not store.enqueue([a_run(unique=ONE)])[0].is_new
+        assert not store.add_runs([a_run(unique=ONE)])[0].is_new
         assert caller.orders() == 0
         assert worker.record(claim) == []
 
     def test_an_attempt(self, store, worker, call, claim):
         caller = call()
-        caller.lent.record([settled(claim, Failed("no"))])
+        caller.borrowed.record([settled(claim, Failed("no"))])
         caller.roll_back()
 
         found = store.run_record(claim.run_id)
@@ -125,7 +125,7 @@ class TestRollingBack:
     def test_a_tick(self, store, clock, call):
         added(store)
         caller = call()
-        assert len(tick(caller.lent, clock).runs) == 1
+        assert len(tick(caller.borrowed, clock).runs) == 1
         caller.roll_back()
 
         assert all_runs(store) == []
@@ -140,7 +140,7 @@ class TestCommitting:
         caller = call()
         caller.order()
         before = caller.orders()
-        caller.lent.enqueue([run := a_run(args='["ü€😀"]')])
+        caller.borrowed.add_runs([run := a_run(args='["ü€😀"]')])
         assert caller.is_open
         assert store.get_run(run.id) is None
         caller.commit()
@@ -150,9 +150,9 @@ class TestCommitting:
 
     def test_several_verbs(self, store, worker, call):
         caller = call()
-        caller.lent.enqueue([first := a_run()])
+        caller.borrowed.add_runs([first := a_run()])
         caller.order()
-        caller.lent.enqueue([second := a_run()])
+        caller.borrowed.add_runs([second := a_run()])
         caller.order()
         caller.commit()
 
@@ -161,22 +161,22 @@ class TestCommitting:
     def test_the_end_of_a_run(self, store, call, claim):
         caller = call()
         caller.order()
-        assert caller.lent.complete(claim, now=NOON, result='"done"')
+        assert caller.borrowed.complete(claim, now=NOON, result='"done"')
         assert the_run(store, claim).status is RunStatus.RUNNING
         caller.commit()
 
         found = the_run(store, claim)
         assert (found.status, found.result) == (RunStatus.COMPLETED, '"done"')
         assert store.count_taken([LIMIT]) == {LIMIT: 0}
-        assert store.enqueue([a_run(unique=ONE)])[0].is_new
+        assert store.add_runs([a_run(unique=ONE)])[0].is_new
         assert caller.orders() >= 1
 
     def test_the_caller_sees_it_before_all_others(self, store, call):
         caller = call()
-        caller.lent.enqueue([run := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
 
-        assert caller.lent.get_run(run.id) is not None
-        assert caller.lent.count_runs() != store.count_runs()
+        assert caller.borrowed.get_run(run.id) is not None
+        assert caller.borrowed.count_runs() != store.count_runs()
 
 
 @in_modes(OPEN)
@@ -197,7 +197,7 @@ class TestLostClaims:
         caller = call()
         caller.order()
 
-        assert not caller.lent.complete(stale, now=NOON)
+        assert not caller.borrowed.complete(stale, now=NOON)
         assert caller.is_open
         caller.commit()
 
@@ -209,7 +209,7 @@ class TestLostClaims:
         before = the_run(store, claim)
         caller = call()
 
-        assert not caller.lent.complete(claim, now=NOON + HOUR)
+        assert not caller.borrowed.complete(claim, now=NOON + HOUR)
         caller.commit()
         assert the_run(store, claim) == before
 
@@ -222,20 +222,20 @@ class TestConflicts:
         add(store, held := a_run(unique=ONE))
         caller = call()
 
-        answers = caller.lent.enqueue([a_run(unique=ONE), other := a_run()])
+        answers = caller.borrowed.add_runs([a_run(unique=ONE), other := a_run()])
         caller.commit()
 
-        assert answers == [Enqueued(held.id, is_new=False), Enqueued(other.id, is_new=True)]
+        assert answers == [AddedRun(held.id, is_new=False), AddedRun(other.id, is_new=True)]
         assert ids(all_runs(store)) == [held.id, other.id]
 
     def test_one_of_the_same_transaction(self, store, call):
         caller = call()
-        caller.lent.enqueue([held := a_run(unique=ONE)])
+        caller.borrowed.add_runs([held := a_run(unique=ONE)])
 
-        answers = caller.lent.enqueue([a_run(unique=ONE)])
+        answers = caller.borrowed.add_runs([a_run(unique=ONE)])
         caller.commit()
 
-        assert answers == [Enqueued(held.id, is_new=False)]
+        assert answers == [AddedRun(held.id, is_new=False)]
         assert ids(all_runs(store)) == [held.id]
 
 
@@ -252,7 +252,7 @@ class TestRepeats:
         add(store, stored := a_run())
         caller = call()
 
-        answers = caller.lent.enqueue([finished, stored, new := a_run()], may_be_stored=True)
+        answers = caller.borrowed.add_runs([finished, stored, new := a_run()], may_be_stored=True)
         caller.commit()
 
         assert [answer.is_new for answer in answers] == [False, False, True]
@@ -267,14 +267,14 @@ class TestFailing:
         add(store, there := a_run())
         caller = call()
         caller.order()
-        caller.lent.enqueue([before := a_run()])
+        caller.borrowed.add_runs([before := a_run()])
 
         with pytest.raises(Exception, match=r"(?i)unique|duplicate"):  # the driver's own
-            caller.lent.enqueue([undone := a_run(unique=ONE), there])
+            caller.borrowed.add_runs([undone := a_run(unique=ONE), there])
         assert caller.is_open
 
         caller.order()
-        caller.lent.enqueue([after := a_run(unique=ONE)])
+        caller.borrowed.add_runs([after := a_run(unique=ONE)])
         caller.commit()
 
         assert store.get_run(undone.id) is None
@@ -287,27 +287,29 @@ class TestFailing:
         caller.order()
 
         with pytest.raises(ZeroDivisionError):
-            caller.lent.fire(
+            caller.borrowed.fire(
                 now=clock.now(), limit=10, jobs=None, keys_of=lambda _: (), plan=lambda *_: 1 // 0
             )
-        caller.lent.enqueue([run := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
         caller.commit()
 
         assert ids(all_runs(store)) == [run.id]
 
     def test_what_it_wrote_before_it_failed_is_undone(self, store, call, monkeypatch):
         def half(query: Queries, runs: Sequence[NewRun], *, may_be_stored: bool = False) -> Any:
-            yield query.command("insert_runs", many=[new_run_row(run) for run in runs])
-            yield query("count_head", head_size=1)
+            yield query.command(
+                "insert_runs", many=[PLAIN_MAPPERS.new_run_row(run) for run in runs]
+            )
+            yield query("list_limits")
             raise ZeroDivisionError
 
         caller = call()
         caller.order()
         with monkeypatch.context() as patch:
-            patch.setattr("tickwork.stores._sql.operations.enqueue.enqueue", half)
+            patch.setattr("tickwork._stores._sql.operations.inserts.add_runs", half)
             with pytest.raises(ZeroDivisionError):
-                caller.lent.enqueue([undone := a_run()])
-        caller.lent.enqueue([run := a_run()])
+                caller.borrowed.add_runs([undone := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
         caller.commit()
 
         assert store.get_run(undone.id) is None
@@ -319,8 +321,8 @@ class TestFailing:
         caller = call()
 
         with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-            caller.lent.enqueue([a_run(), there])
-        caller.lent.enqueue([run := a_run()])
+            caller.borrowed.add_runs([a_run(), there])
+        caller.borrowed.add_runs([run := a_run()])
         caller.commit()
 
         assert ids(worker.claim()) == [there.id, run.id]
@@ -332,7 +334,7 @@ class TestAtOnce:
 
     def test_it_is_there_at_once(self, store, worker, call):
         caller = call()
-        caller.lent.enqueue([run := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
 
         assert not caller.is_open
         assert ids(worker.claim()) == [run.id]
@@ -340,7 +342,7 @@ class TestAtOnce:
     def test_the_end_of_a_run(self, store, call, claim):
         caller = call()
 
-        assert caller.lent.complete(claim, now=NOON)
+        assert caller.borrowed.complete(claim, now=NOON)
         assert the_run(store, claim).status is RunStatus.COMPLETED
         assert store.count_taken([LIMIT]) == {LIMIT: 0}
 
@@ -349,17 +351,17 @@ class TestAtOnce:
         caller = call()
 
         with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-            caller.lent.enqueue([a_run(unique=ONE), there])
+            caller.borrowed.add_runs([a_run(unique=ONE), there])
 
         assert not caller.is_open
         assert ids(all_runs(store)) == [there.id]
-        assert store.enqueue([a_run(unique=ONE)])[0].is_new
+        assert store.add_runs([a_run(unique=ONE)])[0].is_new
 
     def test_a_transaction_can_be_begun_afterwards(self, store, call):
         caller = call()
-        caller.lent.enqueue([run := a_run()])
+        caller.borrowed.add_runs([run := a_run()])
         caller.connection.execute("BEGIN")
-        caller.lent.enqueue([a_run()])
+        caller.borrowed.add_runs([a_run()])
         caller.roll_back()
 
         assert ids(all_runs(store)) == [run.id]
@@ -372,8 +374,8 @@ class TestLooking:
     def test_nothing_is_begun_or_ended(self, mode, store, call):
         caller = call()
         was_open = caller.is_open
-        caller.lent.get_run(a_run().id)
-        caller.lent.list_runs(RunFilter())
+        caller.borrowed.get_run(a_run().id)
+        caller.borrowed.list_runs(RunFilter())
 
         # On a server a look is a statement, and with the first statement a transaction begins.
         begins = mode in OPEN and mode.kind in SERVERS
@@ -381,7 +383,7 @@ class TestLooking:
 
     def test_closing_it_closes_nothing_of_the_callers(self, store, call):
         caller = call()
-        caller.lent.close()
+        caller.borrowed.close()
 
-        caller.lent.enqueue([a_run()])
+        caller.borrowed.add_runs([a_run()])
         caller.order()

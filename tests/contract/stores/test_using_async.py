@@ -15,15 +15,15 @@ from contract.builders import HOUR, NOON, StoreDriver, a_run, add, all_runs, ids
 from contract.odd_connections import make_odd, refuse
 from contract.stores.conftest import open_postgres
 from contract.stores.test_using_postgres import await_waiter
-from tickwork._client.jobs import is_async_connection
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.run import Claim
-from tickwork._domain.status import RunStatus
+from tickwork._dispatch.async_connections import is_async_connection
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.run import Claim
+from tickwork._domain.runs.status import RunStatus
+from tickwork._stores.contract import AddedRun, Store
+from tickwork._stores.postgres.store import PostgresStore
+from tickwork._stores.sqlite.memory import MemoryStore
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.errors import WrongConnection
-from tickwork.stores.contract import Enqueued, Store
-from tickwork.stores.memory import MemoryStore
-from tickwork.stores.postgres.store import PostgresStore
-from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class TestTransactions:
     def test_a_run_that_was_rolled_back(self, store, mode):
         async def act(connection):
             async with mode(connection):
-                answers = await store.using_async(connection).enqueue([a_run(unique=ONE)])
+                answers = await store.using_async(connection).add_runs([a_run(unique=ONE)])
                 await connection.rollback()
             return answers
 
@@ -90,7 +90,7 @@ class TestTransactions:
 
         assert answer.is_new
         assert all_runs(store) == []
-        assert store.enqueue([a_run(unique=ONE)])[0].is_new
+        assert store.add_runs([a_run(unique=ONE)])[0].is_new
 
     @modes
     def test_a_run_that_was_committed(self, store, worker, mode):
@@ -98,7 +98,7 @@ class TestTransactions:
 
         async def act(connection):
             async with mode(connection):
-                await store.using_async(connection).enqueue([run])
+                await store.using_async(connection).add_runs([run])
                 assert store.get_run(run.id) is None
                 await connection.commit()
 
@@ -108,7 +108,7 @@ class TestTransactions:
 
     def test_no_runs_at_all(self, store):
         async def act(connection):
-            answers = await store.using_async(connection).enqueue([])
+            answers = await store.using_async(connection).add_runs([])
             return answers, connection.info.transaction_status
 
         assert on_connection(store, act) == ([], TransactionStatus.IDLE)
@@ -144,7 +144,7 @@ class TestTransactions:
 
     def test_where_each_statement_is_committed_by_itself(self, store, worker):
         async def act(connection):
-            await store.using_async(connection).enqueue([run := a_run()])
+            await store.using_async(connection).add_runs([run := a_run()])
             assert connection.info.transaction_status == TransactionStatus.IDLE
             return run
 
@@ -156,9 +156,9 @@ class TestTransactions:
         add(store, held := a_run(unique=ONE))
 
         async def act(connection):
-            return await store.using_async(connection).enqueue([a_run(unique=ONE)])
+            return await store.using_async(connection).add_runs([a_run(unique=ONE)])
 
-        assert on_connection(store, act) == [Enqueued(held.id, is_new=False)]
+        assert on_connection(store, act) == [AddedRun(held.id, is_new=False)]
 
     @modes
     def test_a_verb_that_failed(self, store, mode):
@@ -168,10 +168,10 @@ class TestTransactions:
         async def act(connection):
             async with mode(connection):
                 runs = store.using_async(connection)
-                await runs.enqueue([before])
+                await runs.add_runs([before])
                 with pytest.raises(psycopg.errors.UniqueViolation):
-                    await runs.enqueue([a_run(unique=ONE), there])
-                await runs.enqueue([after])
+                    await runs.add_runs([a_run(unique=ONE), there])
+                await runs.add_runs([after])
                 await connection.commit()
 
         on_connection(store, act)
@@ -185,8 +185,8 @@ class TestTransactions:
             make_odd(connection)
             runs = store.using_async(connection)
             answers = [
-                *(await runs.enqueue([run])),
-                *(await runs.enqueue([a_run(unique=run.unique), a_run()])),
+                *(await runs.add_runs([run])),
+                *(await runs.add_runs([a_run(unique=run.unique), a_run()])),
             ]
             is_ours = await runs.complete(claim, now=NOON)
             await connection.commit()
@@ -213,22 +213,22 @@ class TestTransactions:
 
         async def act(connection):
             runs = store.using_async(connection)
-            await runs.enqueue([before])
-            waiting = asyncio.create_task(runs.enqueue([a_run(), a_run(unique=ONE)]))
+            await runs.add_runs([before])
+            waiting = asyncio.create_task(runs.add_runs([a_run(), a_run(unique=ONE)]))
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(threads, await_waiter, store, waiting.done)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert connection.info.transaction_status == TransactionStatus.INTRANS
-            await runs.enqueue([after])
+            await runs.add_runs([after])
             await connection.commit()
 
         with (
             closing(psycopg.connect(store.url)) as other,
             ThreadPoolExecutor(1) as threads,
         ):
-            store.using(other).enqueue([a_run(unique=ONE)])
+            store.using(other).add_runs([a_run(unique=ONE)])
             on_connection(store, act)
             other.rollback()
 

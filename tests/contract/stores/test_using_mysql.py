@@ -25,14 +25,14 @@ from contract.odd_connections import ODD, odd_mariadb
 from contract.stores.conftest import open_mariadb
 from servers import mariadb
 from servers.mysql import MySQLServer
-from tickwork._domain.limits import UniqueKey
-from tickwork._domain.run import Claim
-from tickwork._domain.status import Phase, RunStatus
+from tickwork._domain.limits.limits import UniqueKey
+from tickwork._domain.runs.run import Claim
+from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._stores._sql.caller_connection import TRIES_MAX
+from tickwork._stores._sql.statement import WriteConflict
+from tickwork._stores.contract import AddedRun
+from tickwork._stores.mysql.store import MysqlStore
 from tickwork.errors import StoreBusy, WrongConnection
-from tickwork.stores._sql.caller_connection import TRIES_MAX
-from tickwork.stores._sql.statement import WriteConflict
-from tickwork.stores.contract import Enqueued
-from tickwork.stores.mysql.store import MysqlStore
 from tickwork.testing import ManualClock
 
 ONE = UniqueKey("one", None)
@@ -76,13 +76,13 @@ class TestSettings:
     def test_any_encoding_will_do(self, store, charset, autocommit):
         given: dict[str, Any] = {"charset": charset, "autocommit": autocommit}
         with closing(mariadb.connect(store.url, **given)) as connection:
-            lent = store.using(connection)
+            borrowed = store.using(connection)
             before = connection.execute(SESSION).fetchall()
-            lent.enqueue([run := a_run(args='["ü€😀"]', unique=UniqueKey("ключ", None))])
-            found = lent.get_run(run.id)
-            again = lent.enqueue([a_run(unique=UniqueKey("ключ", None)), a_run(trace="日本")])
+            borrowed.add_runs([run := a_run(args='["ü€😀"]', unique=UniqueKey("ключ", None))])
+            found = borrowed.get_run(run.id)
+            again = borrowed.add_runs([a_run(unique=UniqueKey("ключ", None)), a_run(trace="日本")])
             with pytest.raises(pymysql.err.IntegrityError):
-                lent.enqueue([a_run(id=run.id)])
+                borrowed.add_runs([a_run(id=run.id)])
 
             assert connection.execute(SESSION).fetchall() == before
             connection.commit()
@@ -93,7 +93,7 @@ class TestSettings:
     def test_an_encoding_that_pymysql_knows_nothing_of(self, store, connection):
         connection.execute("SET NAMES latin1")
         before = connection.execute(SESSION).fetchall()
-        store.using(connection).enqueue([run := a_run(args="€😀")])
+        store.using(connection).add_runs([run := a_run(args="€😀")])
         connection.commit()
 
         assert connection.execute(SESSION).fetchall() == before
@@ -108,7 +108,7 @@ class TestSettings:
         connection.execute(f"SET SESSION sql_mode = '{mode}'")
         before = connection.execute(SESSION).fetchall()
         text = "it's a \\ back\"slash"
-        store.using(connection).enqueue([run := a_run(args=text, tenant="")])
+        store.using(connection).add_runs([run := a_run(args=text, tenant="")])
 
         assert store.using(connection).get_run(run.id).args == text
         assert store.using(connection).get_run(run.id).tenant == ""
@@ -118,9 +118,9 @@ class TestSettings:
 
     def test_converters_and_cursors_are_the_callers(self, store):
         with odd_mariadb(store) as connection:
-            lent = store.using(connection)
-            lent.enqueue([run := a_run()])
-            assert lent.get_run(run.id).job == run.job
+            borrowed = store.using(connection)
+            borrowed.add_runs([run := a_run()])
+            assert borrowed.get_run(run.id).job == run.job
 
             with connection.cursor() as cursor:
                 cursor.execute("SELECT job FROM tickwork_run")
@@ -135,11 +135,11 @@ class TestSettings:
             assert cursor.fetchone() == (1,)
 
             with pytest.raises(WrongConnection, match="unbuffered cursor"):
-                store.using(connection).enqueue([a_run()])
+                store.using(connection).add_runs([a_run()])
 
             assert cursor.fetchone() == (2,)
             cursor.fetchall()
-        store.using(connection).enqueue([run := a_run()])
+        store.using(connection).add_runs([run := a_run()])
         connection.commit()
         assert ids(all_runs(store)) == [run.id]
 
@@ -174,7 +174,7 @@ class TestIsolation:
 
     def test_a_run_is_added_all_the_same(self, store, connection, worker):
         add(store, first := a_run())
-        store.using(connection).enqueue([second := a_run()])
+        store.using(connection).add_runs([second := a_run()])
         connection.commit()
 
         assert ids(worker.claim()) == [first.id, second.id]
@@ -185,11 +185,11 @@ class TestIsolation:
             add(store, first := a_run(unique=ONE))
 
             with pytest.raises(StoreBusy):
-                store.using(connection).enqueue([a_run(unique=ONE)])
+                store.using(connection).add_runs([a_run(unique=ONE)])
             connection.rollback()
 
-            assert store.using(connection).enqueue([a_run(unique=ONE)]) == [
-                Enqueued(first.id, is_new=False)
+            assert store.using(connection).add_runs([a_run(unique=ONE)]) == [
+                AddedRun(first.id, is_new=False)
             ]
 
     def test_completing_does_not_delay_the_insertion_of_keys(self, store, worker):
@@ -200,7 +200,7 @@ class TestIsolation:
             assert store.using(connection).complete(claim, now=NOON)
 
             began_at = time.monotonic()
-            store.enqueue([a_run(unique=UniqueKey(f"{number}", None)) for number in range(20)])
+            store.add_runs([a_run(unique=UniqueKey(f"{number}", None)) for number in range(20)])
 
         assert time.monotonic() - began_at < 5
 
@@ -233,10 +233,10 @@ class TestFailing:
             yield store.query("count_head", head_size=1)
             raise WriteConflict
 
-        monkeypatch.setattr("tickwork.stores._sql.operations.enqueue.enqueue", overtaken)
+        monkeypatch.setattr("tickwork._stores._sql.operations.inserts.add_runs", overtaken)
 
         with pytest.raises(StoreBusy):
-            store.using(connection).enqueue([a_run()])
+            store.using(connection).add_runs([a_run()])
         assert len(tries) == TRIES_MAX
 
     def test_a_lock_of_another_transaction(self, store, worker, claim, connection):
@@ -278,16 +278,16 @@ class TestFailing:
         # No transaction is open any more, and PyMySQL does not know it. Operations stay atomic.
         add(store, there := a_run())
         with pytest.raises(pymysql.err.IntegrityError):
-            store.using(connection).enqueue([undone := a_run(), there])
+            store.using(connection).add_runs([undone := a_run(), there])
         assert store.get_run(undone.id) is None
-        store.using(connection).enqueue([run := a_run()])
+        store.using(connection).add_runs([run := a_run()])
         assert the_run(store, run) is not None
 
     def test_one_that_commits_by_itself_is_begun_anew_after_a_deadlock(self, store, claim):
         done: list[Exception] = []
         with closing(mariadb.connect(store.url)) as connection:
-            lent = store.using(connection)
-            write = lent._connection.execute
+            borrowed = store.using(connection)
+            write = borrowed._caller.execute
 
             def refuse_once(statement: Any) -> Any:
                 if not done:
@@ -295,8 +295,8 @@ class TestFailing:
                     raise done[0]
                 return write(statement)
 
-            lent._connection.execute = refuse_once
-            assert lent.complete(claim, now=NOON)
+            borrowed._caller.execute = refuse_once
+            assert borrowed.complete(claim, now=NOON)
         assert the_run(store, claim).status is RunStatus.COMPLETED
 
 
@@ -318,34 +318,34 @@ class TestWrongConnections:
         connection.select_db("mysql")
 
         with pytest.raises(WrongConnection, match="to the database 'mysql'"):
-            store.using(connection).enqueue([a_run()])
+            store.using(connection).add_runs([a_run()])
 
     def test_it_is_closed(self, store):
         connection = mariadb.connect(store.url)
-        lent = store.using(connection)
+        borrowed = store.using(connection)
         connection.close()
 
         with pytest.raises(pymysql.err.InterfaceError):
-            lent.enqueue([a_run()])
+            borrowed.add_runs([a_run()])
 
 
 class TestInstalling:
     """DDL would commit what the caller has open: it is done elsewhere."""
 
     def test_what_is_open_stays_open(self, store, connection):
-        lent = store.using(connection)
-        lent.enqueue([run := a_run()])
+        borrowed = store.using(connection)
+        borrowed.add_runs([run := a_run()])
 
-        assert lent.install() == store.schema_version()
+        assert borrowed.install() == store.schema_version()
         connection.rollback()
 
         assert store.get_run(run.id) is None
 
 
 def test_many_runs_with_long_arguments_go_in_several_packets(store, connection):
-    lent = store.using(connection)
+    borrowed = store.using(connection)
     connection.execute("SET SESSION innodb_lock_wait_timeout = 5")
-    lent.enqueue(runs := [a_run(args=f'["{"x" * 60_000}"]') for _ in range(200)])
+    borrowed.add_runs(runs := [a_run(args=f'["{"x" * 60_000}"]') for _ in range(200)])
     connection.commit()
 
     assert ids(all_runs(store)) == ids(runs)

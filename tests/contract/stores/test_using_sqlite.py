@@ -12,13 +12,13 @@ import pytest
 from contract.builders import a_run, add, added, all_runs, ids
 from contract.odd_connections import ODD, odd_sqlite
 from contract.stores.conftest import open_sqlite
-from tickwork._domain.limits import UniqueKey
+from tickwork._domain.limits.limits import UniqueKey
 from tickwork._domain.tick import TickPlan
+from tickwork._stores._sql.migrate import SCHEMA_VERSION
+from tickwork._stores._sql.statement import Statement
+from tickwork._stores.sqlite import caller_connection
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.errors import SchemaMissing, StoreBusy, WrongConnection
-from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores._sql.statement import Statement
-from tickwork.stores.sqlite import caller_connection
-from tickwork.stores.sqlite.store import SqliteStore
 from tickwork.testing import ManualClock
 
 ONE = UniqueKey("one", None)
@@ -54,7 +54,7 @@ class TestBeginning:
     @pytest.mark.parametrize("level", ["", "DEFERRED", "IMMEDIATE", "EXCLUSIVE"])
     def test_it_has_the_write_lock_as_after_an_insert(self, store, other, level):
         with connected(store, isolation_level=level) as connection:
-            store.using(connection).enqueue([a_run()])
+            store.using(connection).add_runs([a_run()])
 
             assert connection.in_transaction
             with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -64,7 +64,7 @@ class TestBeginning:
         add(store, there := a_run())
 
         with pytest.raises(sqlite3.IntegrityError):
-            store.using(connection).enqueue([there])
+            store.using(connection).add_runs([there])
         assert not connection.in_transaction
 
     def test_a_look_begins_nothing(self, store, connection):
@@ -87,10 +87,10 @@ class TestOddConnections:
     def test_factories_are_the_callers_again(self, store):
         with odd_sqlite(store, isolation_level="") as connection:
             factories = connection.row_factory, connection.text_factory
-            lent = store.using(connection)
-            add(lent, run := a_run())
+            borrowed = store.using(connection)
+            add(borrowed, run := a_run())
             with pytest.raises(sqlite3.IntegrityError):
-                lent.enqueue([run])
+                borrowed.add_runs([run])
 
             assert (connection.row_factory, connection.text_factory) == factories
             connection.row_factory = None
@@ -146,7 +146,7 @@ class TestFiles:
 
     def test_another_file_is_attached(self, store, connection, tmp_path):
         connection.execute("ATTACH ? AS other", (str(tmp_path / "other.db"),))
-        store.using(connection).enqueue([run := a_run()])
+        store.using(connection).add_runs([run := a_run()])
         connection.commit()
 
         assert ids(all_runs(store)) == [run.id]
@@ -155,7 +155,7 @@ class TestFiles:
         link = tmp_path / "link.db"
         link.symlink_to(store.path)
         with closing(sqlite3.connect(link)) as connection:
-            store.using(connection).enqueue([run := a_run()])
+            store.using(connection).add_runs([run := a_run()])
             connection.commit()
 
         assert ids(all_runs(store)) == [run.id]
@@ -163,7 +163,7 @@ class TestFiles:
     def test_a_uri(self, store):
         uri = f"{Path(store.path).as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            store.using(connection).enqueue([run := a_run()])
+            store.using(connection).add_runs([run := a_run()])
             connection.commit()
 
         assert ids(all_runs(store)) == [run.id]
@@ -189,7 +189,7 @@ class TestFiles:
             connection.execute("CREATE TABLE orders (id)")
             connection.execute("INSERT INTO orders VALUES (1)")
             with pytest.raises(SchemaMissing):
-                store.using(connection).enqueue([a_run()])
+                store.using(connection).add_runs([a_run()])
             connection.commit()
             assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
 
@@ -204,7 +204,7 @@ class TestFirstUse:
         fresh = SqliteStore(store.path, busy_timeout=timedelta(0))
 
         assert fresh.install() == SCHEMA_VERSION
-        fresh.using(connection).enqueue([run := a_run()])
+        fresh.using(connection).add_runs([run := a_run()])
         connection.commit()
 
         assert ids(all_runs(fresh)) == [run.id]
@@ -220,12 +220,12 @@ class TestLocks:
         with connected(store, isolation_level=level) as connection:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreBusy) as caught:
-                store.using(connection).enqueue([a_run(unique=unique)])
+                store.using(connection).add_runs([a_run(unique=unique)])
 
             assert not connection.in_transaction
             assert caught.value.waited < timedelta(seconds=5)
             other.execute("ROLLBACK")
-            assert store.using(connection).enqueue([a_run(unique=unique)])[0].is_new
+            assert store.using(connection).add_runs([a_run(unique=unique)])[0].is_new
 
     @pytest.mark.parametrize("unique", [None, ONE])
     def test_another_connection_writes_while_a_transaction_is_open(self, store, other, unique):
@@ -233,23 +233,23 @@ class TestLocks:
             connection.execute("BEGIN")
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreBusy):
-                store.using(connection).enqueue([a_run(unique=unique)])
+                store.using(connection).add_runs([a_run(unique=unique)])
 
             assert connection.in_transaction
             other.execute("ROLLBACK")
-            store.using(connection).enqueue([run := a_run(unique=unique)])
+            store.using(connection).add_runs([run := a_run(unique=unique)])
             connection.commit()
 
         assert ids(all_runs(store)) == [run.id]
 
     def test_another_connection_has_written_since_the_callers_read(self, store, connection):
-        lent = store.using(connection)
+        borrowed = store.using(connection)
         connection.execute("BEGIN")
-        lent.count_runs()
+        borrowed.count_runs()
         add(store, run := a_run())
 
         with pytest.raises(StoreBusy):
-            lent.enqueue([a_run()])
+            borrowed.add_runs([a_run()])
         assert connection.in_transaction
         connection.rollback()
 
@@ -279,7 +279,7 @@ class TestLocks:
         with connected(store) as connection:
             connection.execute("PRAGMA query_only = ON")
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
-                store.using(connection).enqueue([a_run()])
+                store.using(connection).add_runs([a_run()])
             assert not connection.in_transaction
 
     def test_an_error_after_which_sqlite_has_undone_everything(self, store, other):
@@ -290,13 +290,13 @@ class TestLocks:
         )
         with connected(store, isolation_level=None) as connection:
             connection.execute("BEGIN")
-            lent = store.using(connection)
-            lent.enqueue([a_run()])
+            borrowed = store.using(connection)
+            borrowed.add_runs([a_run()])
             with pytest.raises(sqlite3.IntegrityError, match="no more of this"):
-                lent.enqueue([a_run(), a_run(job="bad")])
+                borrowed.add_runs([a_run(), a_run(job="bad")])
 
             assert not connection.in_transaction
-            assert all_runs(lent) == []
+            assert all_runs(borrowed) == []
             other.execute("BEGIN IMMEDIATE")
 
 
@@ -312,12 +312,14 @@ class TestStatements:
             return execute(self, statement)
 
         monkeypatch.setattr(caller_connection.SqliteCallerConnection, "execute", counted)
-        lent = store.using(connection)
-        lent.enqueue([a_run()])  # from here on a transaction is open
+        borrowed = store.using(connection)
+        borrowed.add_runs([a_run()])  # from here on a transaction is open
         counts = []
         for number in (1, 300):
             seen.clear()
-            lent.enqueue([a_run(unique=UniqueKey(f"{number}:{n}", None)) for n in range(number)])
+            borrowed.add_runs(
+                [a_run(unique=UniqueKey(f"{number}:{n}", None)) for n in range(number)]
+            )
             counts.append(list(seen))
 
         assert counts[0] == counts[1] == ["lock_meta", "key_holders", "protect_keys", "insert_runs"]

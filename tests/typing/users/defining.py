@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from typing import Any, assert_type
 
 from tickwork import JobResult, RunContext, ScheduledJob, Secret, Tickwork
-from tickwork._client.builder import JobBuilder, ScheduleBuilder
+from tickwork._dispatch.builder import JobBuilder, ScheduleBuilder
 
 app = Tickwork("memory://")
 

@@ -13,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
 from tickwork import JobResult, RunContext, RunStatus, Tickwork
-from tickwork._client.jobs import OpenDraft
-from tickwork._client.locks import Lock
-from tickwork._client.runs import RunHandle
-from tickwork._domain.run import Run
-from tickwork.stores.contract import Attempt, LogLine, Pruned
+from tickwork._control.locks import Lock
+from tickwork._dispatch.jobs import OpenDraft
+from tickwork._dispatch.runs import RunHandle
+from tickwork._domain.runs.run import Run
+from tickwork._stores.contract import Attempt, LogLine, Pruned
 
 app = Tickwork("memory://")
 

@@ -27,7 +27,7 @@ class Received:
 
 
 @contextmanager
-def web_server(*, refused: int = 0) -> Iterator[Received]:
+def web_server(*, refused: int = 0, redirect: tuple[int, str] | None = None) -> Iterator[Received]:
     received = Received(refused=refused)
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,7 +41,10 @@ def web_server(*, refused: int = 0) -> Iterator[Received]:
                 else:
                     received.requests.append((self.path, dict(self.headers), body))
                 received.arrived.notify_all()
-            self.send_response(503 if is_refused else 200)
+            status, location = redirect or (503 if is_refused else 200, "")
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

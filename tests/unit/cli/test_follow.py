@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from tickwork import RunStatus, testing
+from tickwork._stores.contract import RunFilter
 from tickwork.cli.follow import PAGE, RunFollower
-from tickwork.stores.contract import RunFilter
 
 
 @pytest.fixture

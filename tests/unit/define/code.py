@@ -77,3 +77,4 @@ class ForType:
 
 
 NUMBER = 5
+SETTINGS = {"password": "S3CRET"}

@@ -7,13 +7,13 @@ import pytest
 
 from tickwork import Secret
 from tickwork._define.definition import Declaration, Definition, define, schedule_spec
-from tickwork._define.handlers import handler_of
 from tickwork._define.options import options_by_name
 from tickwork._define.registry import Registry
 from tickwork._domain.job import Misfire, Overlap
-from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.rules import from_text
+from tickwork._handlers.handlers import handler_of
 from tickwork.errors import ArgumentError, DefinitionError, InvalidSchedule, NotSerializable
+from tickwork.schedules import Timetable
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

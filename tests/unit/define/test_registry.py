@@ -12,7 +12,6 @@ from tickwork import Tickwork
 from tickwork._define.definition import Declaration
 from tickwork._define.options import options_by_name
 from tickwork._define.registry import Registry, declare
-from tickwork._domain.schedules.frequencies import Timetable
 from tickwork.errors import (
     DefinitionError,
     DuplicateDefinition,
@@ -21,6 +20,7 @@ from tickwork.errors import (
     InvalidOption,
     JobNotFound,
 )
+from tickwork.schedules import Timetable
 from unit.define import code
 
 HERE = "unit.define.code"
@@ -528,13 +528,11 @@ class TestEngines:
 
     def test_the_name_of_an_engine_is_checked(self):
         app = Tickwork("memory://")
-        app.schedule("work", lambda: None).engine("proces")
-
         with pytest.raises(
             InvalidOption,
             match="must be one of async, auto, celery, dask, dask_results, process, thread",
         ) as raised:
-            app.registry.definitions()
+            app.schedule("work", lambda: None).engine("proces")
 
         assert raised.value.fix == "Did you mean 'process'?"
 

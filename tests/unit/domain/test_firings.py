@@ -15,7 +15,7 @@ from tickwork._domain.firings import (
     plan_firings,
 )
 from tickwork._domain.job import Misfire
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
 from tickwork.errors import InvalidSchedule
 from unit.builders import MINUTE, NOON, SECOND, a_schedule
@@ -25,7 +25,7 @@ MINUTELY = Grid(MINUTE)
 HOUR = timedelta(hours=1)
 
 
-def fired(rule: Schedule = MINUTELY, *, now: datetime = NOON, **options: Any) -> Firings:
+def fired(rule: Rule = MINUTELY, *, now: datetime = NOON, **options: Any) -> Firings:
     return plan_firings(a_schedule(**options), rule, now=now)
 
 
@@ -39,14 +39,14 @@ class TestOnTime:
     def test_one_that_is_due_fires_and_the_next_one_is_waited_for(self):
         firings = fired()
 
-        assert firings.instants == [NOON]
+        assert firings.times == [NOON]
         assert (firings.next_due_at, firings.last_at) == (NOON + MINUTE, NOON)
         assert firings.gap is None
 
     def test_a_late_tick_fires_all_within_grace(self):
         firings = fired(now=NOON + 2 * MINUTE, grace=2 * MINUTE)
 
-        assert firings.instants == after_noon(0, 1, 2)
+        assert firings.times == after_noon(0, 1, 2)
 
     @pytest.mark.parametrize(("late", "is_missed"), [(MINUTE, False), (MINUTE + SECOND, True)])
     def test_missed_is_what_is_later_than_grace(self, late, is_missed):
@@ -57,7 +57,7 @@ class TestOnTime:
     def test_more_than_one_tick_can_carry_stays_due(self):
         firings = fired(Grid(SECOND), now=NOON + HOUR, grace=HOUR)
 
-        assert len(firings.instants) == CATCH_UP_MAX
+        assert len(firings.times) == CATCH_UP_MAX
         assert firings.next_due_at == NOON + CATCH_UP_MAX * SECOND
         assert firings.gap is None
 
@@ -70,31 +70,31 @@ class TestMissed:
     def test_one_run_for_all_missed_firings(self):
         firings = fired(now=self.LATER)
 
-        assert firings.instants == after_noon(9, 10)
+        assert firings.times == after_noon(9, 10)
         assert firings.gap == Gap(NOON, NOON + 8 * MINUTE, 9)
         assert firings.next_due_at == NOON + 11 * MINUTE
 
     def test_none_of_them_fires(self):
         firings = fired(now=self.LATER, misfire=Misfire.SKIP)
 
-        assert firings.instants == after_noon(10)
+        assert firings.times == after_noon(10)
         assert firings.gap == Gap(NOON, NOON + 9 * MINUTE, 10)
 
     def test_all_of_them_fire(self):
         firings = fired(now=self.LATER, misfire=Misfire.ALL)
 
-        assert firings.instants == after_noon(*range(11))
+        assert firings.times == after_noon(*range(11))
         assert firings.gap is None
 
     def test_a_single_one_that_was_missed_is_no_gap(self):
         firings = fired(Grid(HOUR), now=NOON + 2 * MINUTE)
 
-        assert (firings.instants, firings.gap) == ([NOON], None)
+        assert (firings.times, firings.gap) == ([NOON], None)
 
     def test_of_too_many_the_newest_fire(self):
         firings = fired(now=NOON + 2_000 * MINUTE + SECOND, misfire=Misfire.ALL)
 
-        assert firings.instants == after_noon(*range(1_000, 2_001))
+        assert firings.times == after_noon(*range(1_000, 2_001))
         assert firings.gap == Gap(NOON, NOON + 999 * MINUTE, 1_000)
 
     @pytest.mark.parametrize("misfire", Misfire)
@@ -116,7 +116,7 @@ class TestMissed:
         firings = fired(Counted(SECOND), now=NOON + year, misfire=misfire)
 
         assert firings.gap is not None
-        assert firings.gap.instants + len(firings.instants) == 365 * 86_400 + 1
+        assert firings.gap.instants + len(firings.times) == 365 * 86_400 + 1
         assert steps < 1_100
 
     def test_a_rule_that_forgot_its_instant_still_fires_it(self):
@@ -132,12 +132,12 @@ class TestTheEnd:
     def test_the_last_instant_is_included(self):
         firings = fired(until=NOON)
 
-        assert (firings.instants, firings.next_due_at) == ([NOON], None)
+        assert (firings.times, firings.next_due_at) == ([NOON], None)
 
     def test_one_that_lies_behind_it_does_not_fire(self):
         firings = fired(until=NOON - SECOND)
 
-        assert (firings.instants, firings.gap, firings.next_due_at) == ([], None, None)
+        assert (firings.times, firings.gap, firings.next_due_at) == ([], None, None)
 
     def test_it_is_waited_for_too(self):
         assert fired(until=NOON + MINUTE).next_due_at == NOON + MINUTE
@@ -154,7 +154,7 @@ class TestTheEnd:
     def test_missed_firings_end_there_too(self, misfire, fire, missed):
         firings = fired(now=NOON + HOUR, until=NOON + 5 * MINUTE, misfire=misfire)
 
-        assert firings.instants == fire
+        assert firings.times == fire
         assert (firings.gap.instants if firings.gap else 0) == missed
         assert (firings.last_at, firings.next_due_at) == (NOON + 5 * MINUTE, None)
 
@@ -168,18 +168,18 @@ class TestNeverTwice:
     def test_a_row_that_was_moved_back_catches_up_without_firing(self):
         firings = fired(next_due_at=NOON - HOUR, last_fired_at=NOON)
 
-        assert (firings.instants, firings.gap) == ([], None)
+        assert (firings.times, firings.gap) == ([], None)
         assert (firings.next_due_at, firings.last_at) == (NOON + MINUTE, NOON)
 
     def test_an_instant_that_was_fired_is_not_fired_again(self):
         firings = fired(next_due_at=NOON, last_fired_at=NOON)
 
-        assert (firings.instants, firings.next_due_at) == ([], NOON + MINUTE)
+        assert (firings.times, firings.next_due_at) == ([], NOON + MINUTE)
 
     def test_and_fires_only_what_is_new(self):
         firings = fired(now=NOON + MINUTE, next_due_at=NOON - HOUR, last_fired_at=NOON)
 
-        assert firings.instants == after_noon(1)
+        assert firings.times == after_noon(1)
 
     def test_in_the_fold_of_a_zone_both_passes_are_instants(self):
         # 2026-10-25 in Berlin: 02:00 to 03:00 comes twice. Compared by wall clocks, the
@@ -191,7 +191,7 @@ class TestNeverTwice:
             a_schedule(next_due_at=first, grace=4 * HOUR), half_hourly, now=first + 3 * HOUR
         )
 
-        assert firings.instants == [first + step * HOUR / 2 for step in range(7)]
+        assert firings.times == [first + step * HOUR / 2 for step in range(7)]
 
 
 class TestResuming:
@@ -255,7 +255,7 @@ class TestEveryInstant:
                 until=until,
             )
             assert firings.next_due_at is None or firings.next_due_at > max(due_at, now)
-            decided += firings.instants
+            decided += firings.times
             missed += firings.gap.instants if firings.gap else 0
             due_at, last = firings.next_due_at, firings.last_at
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork._domain.identity import ScheduleId, firing_id, spread
+from tickwork._domain.identity import ScheduleId, firing_id, jitter_of
 from tickwork._domain.names import check_name
 from tickwork._kernel.ids import new_id
 from tickwork.errors import InvalidOption
@@ -51,14 +51,14 @@ class TestSpreading:
 
     @given(MOMENTS, st.timedeltas(timedelta(0), timedelta(days=1)))
     def test_it_stays_within_its_bounds(self, moment, within):
-        delay = spread(HOURLY, moment, within=within)
+        delay = jitter_of(HOURLY, moment, within=within)
 
         assert timedelta(0) <= delay < within or delay == within == timedelta(0)
-        assert delay == spread(HOURLY, moment, within=within)
+        assert delay == jitter_of(HOURLY, moment, within=within)
 
     def test_many_lie_evenly(self):
         delays = [
-            spread(HOURLY, NOON + timedelta(hours=hour), within=timedelta(seconds=100))
+            jitter_of(HOURLY, NOON + timedelta(hours=hour), within=timedelta(seconds=100))
             for hour in range(2_000)
         ]
         quarters = [sum(delay.seconds // 25 == quarter for delay in delays) for quarter in range(4)]

@@ -7,9 +7,9 @@ import pytest
 
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import JobSpec, Misfire, Overlap, ScheduleOrigin, ScheduleSpec
-from tickwork._domain.limits import Limit, Unique
-from tickwork._domain.retry import NO_RETRY, Fixed
-from tickwork._domain.run import NewRun
+from tickwork._domain.limits.limits import Limit, Unique
+from tickwork._domain.runs.retry import NO_RETRY, Fixed
+from tickwork._domain.runs.run import NewRun
 from tickwork.errors import InvalidOption, NaiveDatetime
 from unit.builders import MINUTE, NOON, a_job, a_schedule
 
@@ -52,7 +52,7 @@ class TestJobSpec:
             ("tags", {"tags": ("\n",)}),
             ("tags", {"tags": tuple(f"tag{number}" for number in range(21))}),
             ("timeout", {"timeout": timedelta(0)}),
-            ("crashes_max", {"crashes_max": 0}),
+            ("crashes", {"crashes_max": 0}),
             ("concurrency", {"limits": (Limit(1), Limit(2))}),
             ("grace", {"grace": -MINUTE}),
             ("grace", {"grace": timedelta(days=400)}),

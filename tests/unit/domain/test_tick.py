@@ -7,12 +7,13 @@ import pytest
 from tickwork._domain import tick
 from tickwork._domain.identity import RunId, firing_id
 from tickwork._domain.job import JobSpec, Misfire, Overlap, ScheduleRow
-from tickwork._domain.limits import Limit, Unique, held_key, one_at_a_time, waiting_key
-from tickwork._domain.schedules.contract import Schedule
-from tickwork._domain.status import Phase
+from tickwork._domain.limits.limits import Limit, Unique, held_key, one_at_a_time, waiting_key
+from tickwork._domain.runs.status import Phase
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.tick import (
     MISSED,
     NOT_UNIQUE,
+    REPLACED,
     STILL_RUNNING,
     STILL_WAITING,
     Move,
@@ -31,7 +32,7 @@ JOBS = {"send_email": a_job()}
 def planned(
     *due: ScheduleRow,
     now: datetime = NOON,
-    rule: Schedule | None = None,
+    rule: Rule | None = None,
     jobs: Mapping[str, JobSpec] = JOBS,
     taken: Iterable[str] = (),
 ) -> TickPlan:
@@ -213,9 +214,18 @@ class TestOverlap:
         [skip] = plan.skips
         assert skip[2:] == (NOON + MINUTE, NOON + 3 * MINUTE, 3, STILL_RUNNING)
 
-    @pytest.mark.parametrize("overlap", [Overlap.QUEUE_ONE, Overlap.CANCEL_RUNNING])
-    def test_one_may_wait_and_further_ones_are_skipped(self, overlap):
-        row = a_schedule(overlap=overlap)
+    def test_cancel_running_starts_the_last_of_several_instants(self):
+        row = a_schedule(overlap=Overlap.CANCEL_RUNNING, grace=5 * MINUTE)
+
+        plan = planned(row, now=NOON + 3 * MINUTE, taken=[held_key(row.id), waiting_key(row.id)])
+
+        [run] = plan.runs
+        assert (run.nominal_at, run.overlap_key) == (NOON + 3 * MINUTE, None)
+        assert run.limit_keys == (one_at_a_time(row.id),)
+        assert [skip[2:] for skip in plan.skips] == [(NOON, NOON + 2 * MINUTE, 3, REPLACED)]
+
+    def test_one_may_wait_and_further_ones_are_skipped(self):
+        row = a_schedule(overlap=Overlap.QUEUE_ONE)
 
         [run] = planned(row, taken=[held_key(row.id)]).runs
         plan = planned(row, taken=[waiting_key(row.id)])

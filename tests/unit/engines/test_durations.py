@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.engines.durations import QUICK, QUICK_TOTAL, SLOW_SECONDS, DurationEstimate
+from tickwork._engines.durations import QUICK, QUICK_TOTAL, SLOW_SECONDS, DurationEstimate
 
 NOW = 100.0
 

@@ -2,18 +2,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tickwork._define.rule_text import parse_rule_text
+from tickwork._calendars.calendars import NO_CALENDARS
+from tickwork._config.rule_text import parse_rule_text
 from tickwork._domain.job import ScheduleSpec
 from tickwork._domain.schedules.pattern import SYMBOLS
-from tickwork._inspect.schedules import ActiveSchedule
 from tickwork._inspect.simulation import INSTANTS_MAX, Simulation, simulate
+from tickwork._inspect.upcoming_firings import ActiveSchedule
 
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
 def a_schedule(name: str, text: str, *, until: datetime | None = None) -> ActiveSchedule:
-    timing = parse_rule_text(text, symbols=SYMBOLS)
+    timing = parse_rule_text(text, symbols=SYMBOLS, calendars=NO_CALENDARS)
     rule = timing.rule(tz="UTC", anchor=MIDNIGHT, key=name)
     spec = ScheduleSpec(name=name, job="report", rule=rule.to_text(), until=until)
     first = rule.next_after(MIDNIGHT - timedelta(seconds=1))

@@ -2,18 +2,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tickwork._define.rule_text import parse_rule_text
+from tickwork._calendars.calendars import NO_CALENDARS
+from tickwork._config.rule_text import parse_rule_text
 from tickwork._domain.firings import plan_firings
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Misfire, Overlap, ScheduleRow, ScheduleSpec
 from tickwork._domain.schedules.pattern import SYMBOLS
-from tickwork._inspect.schedules import ActiveSchedule, upcoming_firings
+from tickwork._inspect.upcoming_firings import ActiveSchedule, upcoming_firings
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def an_active_schedule(name: str, expression: str, **spec) -> ActiveSchedule:
-    timing = parse_rule_text(expression, symbols=SYMBOLS)
+    timing = parse_rule_text(expression, symbols=SYMBOLS, calendars=NO_CALENDARS)
     rule = timing.rule(tz="UTC", anchor=NOON, key=name)
     found = ScheduleSpec(name=name, job="report", rule=rule.to_text(), **spec)
     return ActiveSchedule(found, rule, rule.next_after(NOON), is_written=True)

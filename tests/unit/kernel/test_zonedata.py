@@ -2,7 +2,7 @@ import zoneinfo
 
 import pytest
 
-from tickwork._kernel.zonedata import add_zone_version, read_zone_version, split_zone_version
+from tickwork._kernel.zonedata import read_zone_version
 
 
 @pytest.fixture(autouse=True)
@@ -19,16 +19,14 @@ def test_files_of_the_machine_say_which_they_are(tmp_path, monkeypatch, name, te
     (tmp_path / name).write_text(text)
     monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path / "none"), str(tmp_path)))
 
-    assert add_zone_version("0.1.0") == "0.1.0 tz/2026b"
-    assert split_zone_version(add_zone_version("0.1.0")) == ("0.1.0", "2026b")
+    assert read_zone_version() == "2026b"
 
 
 def test_files_that_do_not_say(tmp_path, monkeypatch):
     (tmp_path / "UTC").touch()
     monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path),))
 
-    assert add_zone_version("0.1.0") == "0.1.0"
-    assert split_zone_version("0.1.0") == ("0.1.0", "")
+    assert read_zone_version() == ""
 
 
 def test_the_package_where_the_machine_has_none(monkeypatch):

@@ -6,7 +6,7 @@ from itertools import islice
 from types import ModuleType
 
 from tickwork import Tickwork
-from tickwork._domain.schedules.contract import Schedule, walk
+from tickwork._domain.schedules.contract import Rule, walk
 from tickwork._migration.definitions import ImportedSchedules
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -29,12 +29,12 @@ def execute(found: ImportedSchedules, **modules: ModuleType) -> Tickwork:
     return app
 
 
-def rules_of(app: Tickwork) -> dict[str, Schedule]:
+def rules_of(app: Tickwork) -> dict[str, Rule]:
     return {
         each.name: each.timing.rule(tz="UTC", anchor=NOW, key=each.name)
         for each in app.registry.schedules()
     }
 
 
-def firings(rule: Schedule, count: int = 60, *, after: datetime = NOW) -> list[datetime]:
+def firings(rule: Rule, count: int = 60, *, after: datetime = NOW) -> list[datetime]:
     return [at.astimezone(UTC) for at in islice(walk(rule, after), count)]

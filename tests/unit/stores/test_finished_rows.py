@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.transitions import settle_success
-from tickwork.stores._sql.operations.record import merge_job_rows
-from tickwork.stores._sql.rows import micros, plain_rows
+from tickwork._domain.runs.transitions import settle_success
+from tickwork._stores._sql.operations.record import merge_job_rows
+from tickwork._stores._sql.rows import PLAIN_MAPPERS, micros
 from unit.builders import NOON, SECOND, a_claim
 
 
@@ -20,7 +20,7 @@ def test_each_plain_row_has_the_instants_of_its_own_step():
     ]
     claims = [a_claim(run_id=RunId(str(number))) for number in range(len(instants))]
 
-    rows = plain_rows(
+    rows = PLAIN_MAPPERS.plain_rows(
         settle_success(claim, ended_at, started_at)
         for claim, (started_at, ended_at) in zip(claims, instants, strict=True)
     )

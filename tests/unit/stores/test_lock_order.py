@@ -1,14 +1,14 @@
 """Rows of runs are always locked by id, so that there are no deadlocks."""
 
 from tickwork._domain.identity import RunId
-from tickwork._domain.outcome import SUCCEEDED, Failed, Outcome
-from tickwork._domain.retry import NO_RETRY
-from tickwork._domain.transitions import Transition, settle
-from tickwork.stores._sql.operations.record import record
-from tickwork.stores._sql.queries import Queries
+from tickwork._domain.runs.outcome import SUCCEEDED, Failed, Outcome
+from tickwork._domain.runs.retry import NO_RETRY
+from tickwork._domain.runs.transitions import Transition, settle
+from tickwork._stores._sql.operations.record import record
+from tickwork._stores._sql.queries import Queries
 from unit.builders import NOON, a_claim
 
-QUERIES = Queries("tickwork.stores.sqlite")
+QUERIES = Queries("tickwork._stores.sqlite")
 
 
 def a_step(run_id: str, outcome: Outcome = SUCCEEDED, *, schedule: str | None = None) -> Transition:

@@ -1,13 +1,19 @@
+import gc
+import re
 from datetime import timedelta
 
 import pytest
 
+from contract.builders import a_run
+from tickwork import Tickwork
+from tickwork._dialects import DIALECT_BY_NAME
+from tickwork._stores import open_store
+from tickwork._stores._sql import script
+from tickwork._stores._sql.migrate import SCHEMA_VERSION
+from tickwork._stores.sqlite import store as sqlite_store
+from tickwork._stores.sqlite.memory import MemoryStore
+from tickwork._stores.sqlite.store import SqliteStore, reject_network_path
 from tickwork.errors import InvalidOption, InvalidStoreUrl, NetworkFileSystem, SchemaMissing
-from tickwork.stores import open_store
-from tickwork.stores._sql.migrate import SCHEMA_VERSION
-from tickwork.stores.memory import MemoryStore
-from tickwork.stores.sqlite import store as sqlite_store
-from tickwork.stores.sqlite.store import SqliteStore, reject_network_path
 
 
 class TestUrls:
@@ -49,6 +55,9 @@ class TestUrls:
             ("jobs.db", "the URL has none"),
             ("mongodb://host/db", "got 'mongodb'"),
             ("sqlite://jobs.db", "three slashes"),
+            ("sqlite:jobs.db", "three slashes"),
+            ("postgresql:user@host/db", "scheme://user"),
+            ("mysql://user:pass/word@host/db", "%2F for /"),
             ("sqlite:///jobs.db?sync=NORMAL", "no option 'sync'"),
             ("postgresql://[host/db", "Invalid IPv6"),
         ],
@@ -85,6 +94,38 @@ class TestSchema:
 
         assert other.schema_version() == 0
         assert other.install() == SCHEMA_VERSION
+
+    @pytest.mark.parametrize("prefix", ["a", "_", "Shop_1_", "x" * 31])
+    def test_a_prefix_that_is_an_identifier(self, tmp_path, prefix):
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db", prefix=prefix)
+
+        assert store.install() == SCHEMA_VERSION
+        assert open_store(f"sqlite:///{tmp_path}/jobs.db?prefix={prefix}").schema_version() > 0
+
+    def test_the_case_of_a_prefix_makes_no_difference(self, tmp_path):
+        open_store(f"sqlite:///{tmp_path}/jobs.db", prefix="shop_").install()
+        other = open_store(f"sqlite:///{tmp_path}/jobs.db", prefix="Shop_")
+
+        assert other.install() == SCHEMA_VERSION
+
+    @pytest.mark.parametrize(
+        "prefix", ["", "1a", "a-b", "a b", "a;", "a\n", "ä", "x" * 32, None, 5]
+    )
+    @pytest.mark.parametrize("url", ["sqlite://", "postgresql://host/db", "mysql://host/db"])
+    def test_any_other_prefix_is_refused(self, url, prefix):
+        with pytest.raises(InvalidOption, match=r"prefix must be an identifier \(\[A-Za-z_\]"):
+            open_store(url, prefix=prefix)
+
+    def test_a_prefix_in_a_url_is_checked(self, tmp_path):
+        with pytest.raises(InvalidOption, match="must be an identifier"):
+            open_store(f"sqlite:///{tmp_path}/jobs.db?prefix=a%3Bb")
+
+    @pytest.mark.parametrize("dialect", DIALECT_BY_NAME)
+    def test_no_name_with_the_longest_prefix_is_too_long_for_a_database(self, dialect):
+        prefix = "x" * 31
+        names = re.findall(rf"\b{prefix}\w*", script.schema_script(dialect, prefix=prefix))
+
+        assert max(map(len, names)) <= 63
 
 
 class TestNetworkFileSystems:
@@ -130,3 +171,40 @@ class TestOptionsInTheUrl:
     def test_an_option_that_has_no_text_form(self):
         with pytest.raises(InvalidStoreUrl, match="no option 'clock'"):
             open_store("sqlite:///jobs.db?clock=x")
+
+
+class TestInMemory:
+    """Rows in memory exist as long as the application object."""
+
+    @pytest.mark.parametrize("url", ["memory://", "sqlite://"])
+    def test_a_handle_can_be_read_after_the_application_was_closed(self, url):
+        app = Tickwork(url)
+        run = app.schedule("greet", lambda: "hello").dispatch()
+        app.run()
+        app.close()
+
+        assert run.result() == "hello"
+        assert app.runs.recent()
+
+    def test_two_applications_share_nothing(self):
+        one, other = Tickwork("memory://"), Tickwork("memory://")
+        one.schedule("greet", lambda: "hello").dispatch()
+
+        assert len(one.runs.recent()) == 1
+        assert not other.runs.recent()
+
+    def test_its_connection_is_closed_when_nothing_refers_to_it(self):
+        store = MemoryStore()
+        connection = store._own_writer
+        del store
+        gc.collect()
+
+        assert connection._connection is None
+
+    def test_a_waiting_worker_is_notified_of_a_new_run(self):
+        store = MemoryStore()
+        listener = store.listen()
+        store.add_runs([a_run()])
+
+        assert listener.wait(0)
+        assert not listener.wait(0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tickwork.stores._sql.pool import Pool, PoolExhausted
+from tickwork._stores._sql.pool import Pool, PoolExhausted
 
 
 class FakeConnection:

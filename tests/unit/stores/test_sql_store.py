@@ -1,5 +1,5 @@
-from tickwork.stores._sql.statement import Statement
-from tickwork.stores._sql.store import drive
+from tickwork._stores._sql.statement import Statement
+from tickwork._stores._sql.store import drive
 
 
 def add_up():

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from tickwork.errors import OutcomeUnknown, StoreDamaged, StoreUnavailable
-from tickwork.stores.sqlite.connection import SqliteConnection
+from tickwork._stores.sqlite.caller_connection import SqliteCallerConnection
+from tickwork._stores.sqlite.connection import SqliteConnection
+from tickwork._stores.sqlite.store import SqliteStore
+from tickwork.errors import OutcomeUnknown, StatementFailed, StoreDamaged, StoreUnavailable
+from tickwork_conformance.builders import a_run
 
 
 class FailingConnection:
@@ -34,7 +37,7 @@ class FailingConnection:
         # The commit may be on the disk: it was written, and only the flush failed.
         (sqlite3.SQLITE_IOERR_FSYNC, OutcomeUnknown),
         (sqlite3.SQLITE_IOERR_WRITE, StoreUnavailable),
-        (sqlite3.SQLITE_FULL, StoreUnavailable),
+        (sqlite3.SQLITE_FULL, StatementFailed),
         (sqlite3.SQLITE_CORRUPT, StoreDamaged),
     ],
 )
@@ -49,3 +52,32 @@ def test_a_commit_that_fails(tmp_path, code, expected):
         pass
 
     assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (sqlite3.SQLITE_IOERR_FSYNC, OutcomeUnknown),
+        (sqlite3.SQLITE_IOERR_WRITE, sqlite3.OperationalError),  # nothing is stored
+    ],
+)
+def test_a_commit_that_fails_on_a_connection_of_the_caller(tmp_path, monkeypatch, code, expected):
+    store = SqliteStore(tmp_path / "jobs.db")
+    store.install()
+    connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    borrowed = store.using(connection)
+    command = SqliteCallerConnection._command
+
+    def fail_commit(self: SqliteCallerConnection, text: str) -> None:
+        command(self, text)
+        if text == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = code
+            raise error
+
+    monkeypatch.setattr(SqliteCallerConnection, "_command", fail_commit)
+
+    with pytest.raises(expected):
+        borrowed.add_runs([a_run()])
+    connection.close()
+    store.close()

@@ -1,9 +1,10 @@
 """The small parts of a worker, each on its own, without waiting."""
 
+import asyncio
 import os
 import queue
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -12,16 +13,15 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.tick import TickPlan
 from tickwork._kernel.clock import StoreClock
 from tickwork._kernel.processes import ThisProcess, has_ended, read_process_start
-from tickwork._worker.cancel_poller import CancelPoller
-from tickwork._worker.held_runs import HeldRuns
-from tickwork._worker.maintenance import maintain
+from tickwork._stores.contract import ClaimRequest, HeldClaim, UpcomingRuns, WorkerRow
+from tickwork._worker.attempts.cancel_poller import CancelPoller
+from tickwork._worker.attempts.held_runs import HeldRuns
 from tickwork._worker.options import worker_options
-from tickwork._worker.reaper import ALIVE_GRACE, FORGET_AFTER, Reaper
-from tickwork._worker.timer import Timer
+from tickwork._worker.services.maintenance import maintain
+from tickwork._worker.services.reaper import ALIVE_GRACE, FORGET_AFTER, Reaper
+from tickwork._worker.services.timer import Timer
 from tickwork._worker.wakeup import Backoff, Wakeup
-from tickwork._worker.worker import restart_after_errors
-from tickwork.errors import InvalidOption, StoreUnavailable
-from tickwork.stores.contract import ClaimRequest, HeldClaim, PendingWork, WorkerRow
+from tickwork.errors import InvalidOption, StatementFailed, StoreUnavailable
 from tickwork.testing import ManualClock
 from unit.builders import NOON, a_claim
 
@@ -225,8 +225,11 @@ class TestTimer:
                 turns.append(now)
                 return 0
 
-            def pending_work(self):
-                return PendingWork(waiting, None, is_blocked=False, is_ready=False, turn_at=turn)
+            def next_due(self, *, now):
+                return UpcomingRuns(waiting, turn)
+
+            def fire(self, **_):
+                return plan
 
         class Quiet:
             def report_tick(self, plan, *, at):
@@ -235,13 +238,15 @@ class TestTimer:
         def next_at(*, after=None):
             return firing if after is None else later
 
-        return Timer(
+        timer = Timer(
             store=Store(),  # type: ignore[arg-type]
             clock=clock,
-            tick=lambda: plan,
-            next_firing_at=next_at,
+            specs=dict,
             reporter=Quiet(),  # type: ignore[arg-type]
+            retire_after=timedelta(days=7),
         )
+        timer.next_firing_at = next_at  # type: ignore[method-assign]
+        return timer
 
     def test_at_the_next_moment_or_after_a_while(self, clock):
         soon = clock.now() + timedelta(seconds=0.3)
@@ -256,7 +261,7 @@ class TestTimer:
         timer = self.a_timer(clock, firing=soon)
 
         assert not timer.is_due()
-        timer._store.pending_work = timer._next_firing_at = None
+        timer._store.next_due = timer.next_firing_at = None
         assert timer.seconds_left(1.0) == pytest.approx(0.3)
         with pytest.raises(TypeError):
             timer.seconds_left(1.0)  # reads again
@@ -265,10 +270,10 @@ class TestTimer:
         timer = self.a_timer(clock, firing=clock.now(), moves=1)
 
         assert timer.is_due()
-        timer._next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.3)
+        timer.next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.3)
         assert timer.seconds_left(1.0) == pytest.approx(0.3)
         assert not timer.is_due()
-        timer._next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.2)
+        timer.next_firing_at = lambda **_: clock.now() + timedelta(seconds=0.2)
         timer.step()
         assert timer.seconds_left(1.0) == pytest.approx(0.2)
 
@@ -321,7 +326,7 @@ class TestMaintenance:
         def fail():
             raise ValueError("no")
 
-        assert maintain({"A": fail, "B": lambda: True})
+        assert maintain({"A": fail, "B": lambda: True}, set())
         assert "A failed" in caplog.text
 
     def test_the_caller_gets_the_error_of_an_unreachable_database(self):
@@ -329,7 +334,28 @@ class TestMaintenance:
             raise StoreUnavailable("db://", "gone")
 
         with pytest.raises(StoreUnavailable):
-            maintain({"A": fail})
+            maintain({"A": fail}, set())
+
+    def test_a_task_that_the_database_cannot_execute_is_logged_once(self, caplog):
+        def fail():
+            raise StatementFailed("db://", "permission denied", state="42501")
+
+        waiting: set[str] = set()
+        for _ in range(3):
+            assert maintain({"A": fail, "B": lambda: True}, waiting)
+
+        [record] = caplog.records
+        assert record.getMessage() == (
+            "A waits for the database: The store at db:// cannot execute a statement (42501). "
+            "permission denied"
+        )
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
 
 
 class Workers:
@@ -369,7 +395,7 @@ def a_row(name, me, **changes):
 
 
 def _known(app):
-    known = app._services.worker.known
+    known = app._services.worker_context.known
     known.names()
     return known
 
@@ -433,6 +459,22 @@ class TestReaper:
         clock.advance(seconds=19)
         assert reaper.step() == 0
         clock.advance(seconds=1)
+        assert reaper.step() == 1
+
+    def test_it_waits_as_well_after_the_database_could_not_take_runs_back(
+        self, clock, me, monkeypatch
+    ):
+        """Live workers could not extend their leases either."""
+        reaper = self.a_reaper(Workers(), clock, me)
+        full = StatementFailed("db://", "no space", state="53100")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reaper, "reap", raising(full))
+            with pytest.raises(StatementFailed):
+                reaper.step()
+
+        assert reaper.step() == 0
+        clock.advance(seconds=20)
         assert reaper.step() == 1
 
     def test_a_heartbeat_is_that_of_the_longest_lease(self):
@@ -581,6 +623,30 @@ class TestStoreClock:
         off_by = clock.now() - base.now() - timedelta(hours=2)
         assert abs(off_by) <= timedelta(seconds=4)
 
+    def test_an_event_loop_does_not_wait_for_a_new_measurement(self):
+        base, queried_at = ManualClock(), []
+
+        def measure():
+            queried_at.append(base.now())
+            return base.now()
+
+        clock = StoreClock(measure, base=base, every=30.0)
+
+        async def read() -> datetime:
+            return clock.now()
+
+        clock.now()
+        base.advance(seconds=31)
+        clock.forget()
+
+        assert asyncio.run(read()) == base.now()
+        assert len(queried_at) == 1
+        clock.refresh()  # by a thread of the worker
+        assert len(queried_at) == 2
+        base.advance(seconds=300)  # no thread has measured again
+        asyncio.run(read())
+        assert len(queried_at) == 3
+
     def test_a_slow_first_answer_is_not_the_last(self):
         base = ManualClock()
         delays = [4.0, 0.0]
@@ -623,29 +689,3 @@ class TestOptions:
     def test_an_unknown_one_is_named(self):
         with pytest.raises(InvalidOption, match="A worker has no option"):
             worker_options(thread=3)
-
-
-class TestKeepingGoing:
-    def test_a_thread_that_fell_over_goes_on(self):
-        is_over, done = threading.Event(), []
-
-        def work():
-            done.append(1)
-            if len(done) < 3:
-                raise MemoryError
-
-        restart_after_errors(work, is_over)
-
-        assert len(done) == 3
-
-    def test_but_not_when_all_is_over(self):
-        is_over, done = threading.Event(), []
-
-        def work():
-            done.append(1)
-            is_over.set()
-            raise MemoryError
-
-        restart_after_errors(work, is_over)
-
-        assert len(done) == 1

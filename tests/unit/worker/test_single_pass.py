@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tickwork import RunStatus, Tickwork
+from tickwork._stores.sqlite.memory import MemoryStore
 from tickwork.errors import OutcomeUnknown, StoreUnavailable
-from tickwork.stores.memory import MemoryStore
 from tickwork.testing import ManualClock
 
 
@@ -23,9 +23,9 @@ class FaultyStore(MemoryStore):
         self._fail("claim")
         return claims
 
-    def record(self, steps: Any, *, may_be_stored: bool = False) -> Any:
+    def record(self, steps: Any, *, may_be_stored: bool = False, touches_jobs: bool = True) -> Any:
         self.repeats.append(may_be_stored)
-        lost = super().record(steps, may_be_stored=may_be_stored)
+        lost = super().record(steps, may_be_stored=may_be_stored, touches_jobs=touches_jobs)
         self._fail("record")
         return lost
 
@@ -88,19 +88,19 @@ class TestIdlePasses:
     """A pass that moved nothing is idle; one that staged, fired or claimed is not."""
 
     def test_nothing_to_do(self, app):
-        assert app._services.worker.make_pass(10).is_idle
+        assert app._services.passes.make_pass(10).is_idle
 
     def test_a_run_was_claimed(self, app):
         app.schedule("work", lambda: None).dispatch()
 
-        assert not app._services.worker.make_pass(10).is_idle
+        assert not app._services.passes.make_pass(10).is_idle
 
     def test_a_schedule_fired_though_its_run_is_due_later(self, app, store):
         app.schedule("work", lambda: None).hourly().jitter(3000)
         app.run()
         store._clock.advance(hours=1)
 
-        passed = app._services.worker.make_pass(10)
+        passed = app._services.passes.make_pass(10)
 
         assert passed.transitions == []
         assert not passed.is_idle
@@ -108,5 +108,5 @@ class TestIdlePasses:
     def test_a_ready_run_of_an_unknown_job_moves_nothing(self, app):
         app.remote("elsewhere").dispatch()
 
-        assert app._services.worker.make_pass(10).is_idle
-        assert app._services.worker.find_next_due().is_due
+        assert app._services.passes.make_pass(10).is_idle
+        assert app._services.passes.find_next_due().is_due

@@ -9,24 +9,26 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, Self
 
-from tickwork._domain.schedules.contract import Schedule, preview_start, walk
+from tickwork._domain.schedules.contract import Rule, take, walk
 from tickwork._domain.schedules.interval import is_whole, whole_second
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone, floor_ts
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
+from tickwork._kernel.step_budget import count_steps, step_budget
 from tickwork.errors import InvalidSchedule, NaiveDatetime
 
 FIRINGS_MAX: Final = 100_000
 DATES_MAX: Final = 10_000
+WINDOWS_MAX: Final = 100
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 # Stops the search if the rule never fires inside of its window. Enough for two years of days
 # with one window.
 _TRIES: Final = 1_500
 
 
-def set_anchor(rule: Schedule, at: datetime) -> Schedule:
+def set_anchor(rule: Rule, at: datetime) -> Rule:
     """Set the anchor of a rule that counts from one. Any other rule stays as it is."""
-    anchor: Callable[[datetime], Schedule] | None = getattr(rule, "with_anchor", None)
+    anchor: Callable[[datetime], Rule] | None = getattr(rule, "with_anchor", None)
     return rule if anchor is None else anchor(at)
 
 
@@ -38,7 +40,7 @@ class Bounded:
     every machine computes the same end.
     """
 
-    rule: Schedule
+    rule: Rule
     starting: datetime | None = None
     until: datetime | None = None
     max_firings: int | None = None
@@ -66,18 +68,18 @@ class Bounded:
         after = _in_utc(after)
         if self.starting is not None:
             after = max(after, self.starting - timedelta(seconds=1))
-        found = self.rule.next_after(after)
+        due_at = self.rule.next_after(after)
         end = last_firing(self)
-        return None if found is None or (end is not None and found > end) else found
+        return None if due_at is None or (end is not None and due_at > end) else due_at
 
     def prev_before(self, before: datetime) -> datetime | None:
         before, end = _in_utc(before), last_firing(self)
         if end is not None:
             before = min(before, end + timedelta(seconds=1))
-        found = self.rule.prev_before(before)
-        if found is None or (self.starting is not None and found < self.starting):
+        due_at = self.rule.prev_before(before)
+        if due_at is None or (self.starting is not None and due_at < self.starting):
             return None
-        return found
+        return due_at
 
     def count_between(self, first: datetime, last: datetime) -> int:
         first, last, end = _in_utc(first), _in_utc(last), last_firing(self)
@@ -85,8 +87,8 @@ class Bounded:
         last = last if end is None else min(last, end)
         return self.rule.count_between(first, last) if first <= last else 0
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        return list(islice(walk(self, preview_start(after)), count))
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return take(self, count, after=after)
 
     def describe(self) -> str:
         words = [self.rule.describe()]
@@ -108,7 +110,8 @@ class Bounded:
         )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
+@step_budget()
 def last_firing(bounded: Bounded) -> datetime | None:
     """The last time that may fire. It is computed once and cached, because that may be slow."""
     if bounded.max_firings is None or bounded.starting is None:
@@ -116,7 +119,7 @@ def last_firing(bounded: Bounded) -> datetime | None:
     last = None
     start = bounded.starting - timedelta(seconds=1)
     for last in islice(walk(bounded.rule, start), bounded.max_firings):  # noqa: B007
-        pass
+        count_steps()
     if last is None:
         return bounded.until
     return min(_in_utc(last), bounded.until or _in_utc(last))
@@ -126,7 +129,10 @@ def _in_utc(moment: datetime) -> datetime:
     """The same time in UTC: Python ignores folds when it compares datetimes of one zone."""
     if moment.tzinfo is None:
         raise NaiveDatetime(moment)
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # the first or the last hours of all years, where no rule fires
+        return datetime(1 if moment.year == 1 else 9999, 1, 1, tzinfo=UTC)
 
 
 def just_after(moment: datetime) -> datetime:
@@ -181,9 +187,9 @@ def parse_time(text: object) -> time:
                 f"A time of day must have whole seconds and no time zone, got {text}."
             )
         return text
-    found = _TIME.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is not None:
-        hour, minute, second = (int(part or 0) for part in found.groups())
+    match = _TIME.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is not None:
+        hour, minute, second = (int(part or 0) for part in match.groups())
         if hour < 24 and minute < 60 and second < 60:
             return time(hour, minute, second)
     raise InvalidSchedule(f"{text!r} is not a time of day.", fix="Write it as '13:00'.")
@@ -197,7 +203,7 @@ class Windowed:
     the time zone of the rule.
     """
 
-    rule: Schedule
+    rule: Rule
     between: tuple[Window, ...] = ()
     unless: tuple[Window, ...] = ()
     dates: frozenset[date] = frozenset()
@@ -206,6 +212,11 @@ class Windowed:
         if len(self.dates) > DATES_MAX:
             raise InvalidSchedule(
                 f"except_on() takes at most {DATES_MAX:,} dates, got {len(self.dates):,}."
+            )
+        windows = len(self.between) + len(self.unless)
+        if windows > WINDOWS_MAX:
+            raise InvalidSchedule(
+                f"A rule has at most {WINDOWS_MAX} windows of the day, got {windows:,}."
             )
         object.__setattr__(self, "between", tuple(sorted(set(self.between))))
         object.__setattr__(self, "unless", tuple(sorted(set(self.unless))))
@@ -218,33 +229,39 @@ class Windowed:
         """The same windows, with a rule counted from another time."""
         return replace(self, rule=set_anchor(self.rule, at))
 
+    @step_budget()
     def next_after(self, after: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
-        found = self.rule.next_after(after)
+        due_at = self.rule.next_after(after)
         for _ in range(self._tries):
-            if found is None or self._allows(zone, floor_ts(found)):
-                return found
+            count_steps()
+            if due_at is None or self._allows(zone, floor_ts(due_at)):
+                return due_at
             # Continue at the end of the range that is not allowed.
-            change = self._range_around(zone, floor_ts(found))[1]
-            found = self.rule.next_after(zone.datetime_at(change - 1))
+            change = self._range_around(zone, floor_ts(due_at))[1]
+            due_at = self.rule.next_after(zone.datetime_at(change - 1))
         return None
 
+    @step_budget()
     def prev_before(self, before: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
-        found = self.rule.prev_before(before)
+        due_at = self.rule.prev_before(before)
         for _ in range(self._tries):
-            if found is None or self._allows(zone, floor_ts(found)):
-                return found
-            change = self._range_around(zone, floor_ts(found))[0]
-            found = self.rule.prev_before(zone.datetime_at(change))
+            count_steps()
+            if due_at is None or self._allows(zone, floor_ts(due_at)):
+                return due_at
+            change = self._range_around(zone, floor_ts(due_at))[0]
+            due_at = self.rule.prev_before(zone.datetime_at(change))
         return None
 
+    @step_budget()
     def count_between(self, first: datetime, last: datetime) -> int:
         zone = Zone.named(self.tz)
         at = max(floor_ts(first) + (first.microsecond > 0), FIRST_TS)
         end = min(floor_ts(last), LAST_TS)
         total = 0
         while at <= end:
+            count_steps()
             change = self._range_around(zone, at)[1]
             if self._allows(zone, at):
                 until = zone.datetime_at(min(change - 1, end))
@@ -252,8 +269,8 @@ class Windowed:
             at = change
         return total
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        return list(islice(walk(self, preview_start(after)), count))
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return take(self, count, after=after)
 
     def describe(self) -> str:
         words = [self.rule.describe()]

@@ -6,10 +6,11 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from tickwork._domain.schedules import search
-from tickwork._domain.schedules.contract import preview_start
+from tickwork._domain.schedules.contract import check_count
 from tickwork._domain.schedules.describe import describe
 from tickwork._domain.schedules.fields import Fields, FieldValues
 from tickwork._domain.schedules.zones import LAST_TS, UTC_ZONE, Zone, floor_ts
+from tickwork._kernel.step_budget import step_budget
 
 
 class CalendarRule:
@@ -53,17 +54,19 @@ class CalendarRule:
         ts = floor_ts(after)
         if self._zone is UTC_ZONE and 0 <= ts < LAST_TS:
             # The same as below with fewer calls, which take most of the time.
-            found = self._fields.next(ts + 1)
-            return None if found is None or found > LAST_TS else datetime.fromtimestamp(found, UTC)
-        found = search.next_ts(self._fields, self._zone, ts)
-        return None if found is None else self._zone.datetime_at(found)
+            due_ts = self._fields.next(ts + 1)
+            return (
+                None if due_ts is None or due_ts > LAST_TS else datetime.fromtimestamp(due_ts, UTC)
+            )
+        due_ts = search.next_ts(self._fields, self._zone, ts)
+        return None if due_ts is None else self._zone.datetime_at(due_ts)
 
     def prev(self, before: datetime) -> datetime | None:
         """The last firing strictly before this time; None if there is none."""
         # With a fraction of a second, a firing in this second is earlier.
         ts = floor_ts(before) + (before.microsecond > 0)
-        found = search.prev_ts(self._fields, self._zone, ts)
-        return None if found is None else self._zone.datetime_at(found)
+        due_ts = search.prev_ts(self._fields, self._zone, ts)
+        return None if due_ts is None else self._zone.datetime_at(due_ts)
 
     def next_after(self, after: datetime) -> datetime | None:
         """The same as :meth:`next`; all rules have this method."""
@@ -87,9 +90,10 @@ class CalendarRule:
     def between(self, first: datetime, last: datetime) -> Iterator[datetime]:
         """Every firing from ``first`` to ``last``, both included, in order."""
         start = floor_ts(first) + (first.microsecond > 0)
-        found = search.instants(self._fields, self._zone, start, floor_ts(last))
-        return self._zone.datetimes(found, first=start)
+        instants = search.instants(self._fields, self._zone, start, floor_ts(last))
+        return self._zone.datetimes(instants, first=start)
 
+    @step_budget()
     def count_between(self, first: datetime, last: datetime) -> int:
         """The number of firings from ``first`` to ``last``, without iterating over them."""
         start = floor_ts(first) + (first.microsecond > 0)
@@ -98,14 +102,14 @@ class CalendarRule:
     def take(self, count: int, after: datetime) -> Sequence[datetime]:
         """The next ``count`` firings after this time; fewer if there are no more."""
         first = self.next_ts(floor_ts(after))
-        if first is None or count <= 0:
+        if first is None or check_count(count) == 0:
             return []
-        found = search.instants(self._fields, self._zone, first, LAST_TS)
-        return list(self._zone.datetimes(islice(found, count), first=first))
+        instants = search.instants(self._fields, self._zone, first, LAST_TS)
+        return list(self._zone.datetimes(islice(instants, count), first=first))
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        """The next ``count`` firings after this time, or from now; fewer if there are no more."""
-        return self.take(count, preview_start(after))
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        """The same as :meth:`take`; all rules have this method."""
+        return self.take(count, after)
 
     def describe(self) -> str:
         """The rule in plain English, with its time zone."""

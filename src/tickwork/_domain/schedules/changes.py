@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.schedules.zones import EPOCH, LAST_TS, Zone, floor_ts
@@ -75,18 +75,20 @@ def clock_changes(zone: str, *, after: datetime, until: datetime) -> Iterator[Cl
         span = following
 
 
-def effects(rule: Schedule, *, after: datetime, until: datetime) -> list[Effect]:
+def effects(rule: Rule, *, after: datetime, until: datetime) -> list[Effect]:
     """List what the clock changes of its time zone do to a rule. Most changes do nothing."""
     if rule.tz == "UTC" or isinstance(rule, Interval | Once):
         return []
     twin = _in_utc(rule)
     if twin is None:
         return []
-    found = (_effect(rule, twin, each) for each in clock_changes(rule.tz, after=after, until=until))
-    return [effect for effect in found if effect is not None]
+    candidates = (
+        _effect(rule, twin, each) for each in clock_changes(rule.tz, after=after, until=until)
+    )
+    return [effect for effect in candidates if effect is not None]
 
 
-def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | None:
+def _effect(rule: Rule, twin: Rule, change: ClockChange) -> Effect | None:
     """Compare the rule with its twin in UTC, whose times are the wall times of the rule."""
     low, high = sorted((change.before, change.after))
     first, last = low.replace(tzinfo=UTC), high.replace(tzinfo=UTC) - _SECOND
@@ -105,22 +107,22 @@ def _effect(rule: Schedule, twin: Schedule, change: ClockChange) -> Effect | Non
     return Effect(change, 0, count, None, is_doubled=fired > count)
 
 
-def _in_utc(rule: Schedule) -> Schedule | None:
+def _in_utc(rule: Rule) -> Rule | None:
     """The same rule in UTC, without clock changes."""
 
-    def replace_zones(facts: Any) -> Any:
-        if not isinstance(facts, dict):
-            return facts
-        changed = {name: replace_zones(value) for name, value in facts.items()}
+    def replace_zones(stored: Any) -> Any:
+        if not isinstance(stored, dict):
+            return stored
+        changed = {name: replace_zones(value) for name, value in stored.items()}
         if "tz" in changed:
             changed["tz"] = "UTC"
         return changed
 
-    facts = json.loads(rule.to_text())
-    if facts.get("kind") == "recurrence":
+    stored = json.loads(rule.to_text())
+    if stored.get("kind") == "recurrence":
         return None  # its anchor would be a different time in UTC
     try:
-        return from_text(json.dumps(replace_zones(facts)))
+        return from_text(json.dumps(replace_zones(stored)))
     except ValueError:
         return None
 

@@ -1,14 +1,15 @@
 """The contract of all schedule rules."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import ClassVar, Protocol, runtime_checkable
+from itertools import islice
+from typing import Final, Protocol, runtime_checkable
 
 from tickwork.errors import InvalidOption
 
 
 @runtime_checkable
-class Schedule(Protocol):
+class Rule(Protocol):
     """A schedule rule: an immutable value that can be stored as text.
 
     Firings are aware datetimes in whole seconds, in the time zone of the rule.
@@ -44,29 +45,23 @@ class Schedule(Protocol):
         ...
 
 
-def walk(rule: Schedule, after: datetime) -> Iterator[datetime]:
+def walk(rule: Rule, after: datetime) -> Iterator[datetime]:
     """All firings after this time. This never ends, unless the rule does."""
-    found = rule.next_after(after)
-    while found is not None:
-        yield found
-        found = rule.next_after(found)
+    due_at = rule.next_after(after)
+    while due_at is not None:
+        yield due_at
+        due_at = rule.next_after(due_at)
 
 
-class PreviewClock:
-    """The clock of a preview without a start. ``tickwork.schedules`` sets it.
-
-    The domain does not read the time itself.
-    """
-
-    now: ClassVar[Callable[[], datetime] | None] = None
+PREVIEW_MAX: Final = 100_000
 
 
-def preview_start(after: datetime | None) -> datetime:
-    """The time after which a preview begins."""
-    if after is not None:
-        return after
-    if PreviewClock.now is None:
-        raise InvalidOption(
-            "after", None, "must be a datetime with a time zone", fix="Import tickwork.schedules."
-        )
-    return PreviewClock.now()
+def take(rule: Rule, count: int, *, after: datetime) -> Sequence[datetime]:
+    """The next ``count`` firings after this time; fewer if the rule ends."""
+    return list(islice(walk(rule, after), check_count(count)))
+
+
+def check_count(count: int) -> int:
+    if not 0 <= count <= PREVIEW_MAX:
+        raise InvalidOption("count", count, f"must be between 0 and {PREVIEW_MAX:,}")
+    return count

@@ -11,6 +11,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 from tickwork._domain.schedules.zones import DAY
+from tickwork._kernel.step_budget import count_steps
 
 EVERY_SECOND: Final = (1 << 60) - 1
 EVERY_MINUTE: Final = (1 << 60) - 1
@@ -132,8 +133,8 @@ class Fields:
             ahead = self._hours >> (hour + 1)
             hour += (ahead & -ahead).bit_length()
             return day * DAY + hour * 3600 + self._first_minute
-        found = self._next_day(day + 1)
-        return None if found is None else found * DAY + self._earliest
+        next_day = self._next_day(day + 1)
+        return None if next_day is None else next_day * DAY + self._earliest
 
     def prev(self, wall: int) -> int | None:
         """The last matching wall time at or before this one."""
@@ -153,8 +154,8 @@ class Fields:
                     return start + _last_time(self._seconds, behind, 1)
             behind = self._hours & ((1 << hour) - 1)
             return day * DAY + _last_time(self._seconds, self._minutes, behind)
-        found = self._prev_day(day - 1)
-        return None if found is None else found * DAY + self._latest
+        previous_day = self._prev_day(day - 1)
+        return None if previous_day is None else previous_day * DAY + self._latest
 
     # ------------------------------------------------------------ many wall times
 
@@ -213,6 +214,7 @@ class Fields:
             return last - first
         total = 0
         while first < last:
+            count_steps()
             when = date.fromordinal(first + _EPOCH_ORDINAL)
             mask = self._days_of(when.year, when.month) >> when.day
             left = _length(when.year, when.month) - when.day + 1
@@ -249,6 +251,7 @@ class Fields:
             return None
         years, months, end = self.values.years, self.values.months, year + _CYCLE
         while True:
+            count_steps()
             ahead = months >> (month + 1)
             if ahead:
                 month += (ahead & -ahead).bit_length()
@@ -281,6 +284,7 @@ class Fields:
             return None
         years, months, end = self.values.years, self.values.months, year - _CYCLE
         while True:
+            count_steps()
             behind = months & ((1 << month) - 1)
             if behind:
                 month = behind.bit_length() - 1

@@ -1,17 +1,18 @@
 """The methods that define a schedule: ``every_five_minutes``, ``daily_at``, ``weekdays``, ….
 
-``Frequencies`` is the base of the job builder and of :class:`Timetable`.
+``Frequencies`` is the base of the job builder and of ``schedules.Timetable``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
+from functools import wraps
 from os import PathLike
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from tickwork._domain.schedules.bounds import Window, parse_time
-from tickwork._domain.schedules.contract import Schedule, preview_start
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Instant, Interval, Once, whole_second
 from tickwork._domain.schedules.pattern import (
@@ -25,14 +26,24 @@ from tickwork._domain.schedules.pattern import (
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.timing import Base, ChainBase, CronBase, FieldBase, RuleBase, Timing
 from tickwork._domain.schedules.zones import EPOCH
-from tickwork._kernel.durations import DELAY_MAX
-from tickwork._kernel.holiday_dates import read_calendar_dates, read_country_dates
+from tickwork._kernel.durations import DELAY_MAX, as_duration
 from tickwork.errors import InvalidSchedule, suggest
 
 F = TypeVar("F", bound="Frequencies")
+P = ParamSpec("P")
 
-HOLIDAY_YEARS: Final = 3
-"""For how many years the dates of a calendar are read, the current one included."""
+
+def frequency(method: Callable[Concatenate[F, P], F]) -> Callable[Concatenate[F, P], F]:
+    """A method that sets the frequency of a schedule, which has one. Messages name the method."""
+
+    @wraps(method)
+    def set_frequency(self: F, /, *args: P.args, **kwargs: P.kwargs) -> F:
+        self._timing.check_free(method.__name__)
+        chain = method(self, *args, **kwargs)
+        named = replace(chain._timing, method=method.__name__)  # noqa: SLF001  # of the same kind
+        return chain._with_timing(named)  # noqa: SLF001
+
+    return set_frequency
 
 
 class Frequencies(ABC):
@@ -53,40 +64,48 @@ class Frequencies(ABC):
     def _with_timing(self, timing: Timing) -> Self:
         """A copy with this definition."""
 
+    @abstractmethod
+    def _holidays(
+        self, calendar: str | PathLike[str] | None, country: str | None
+    ) -> frozenset[date]:
+        """The dates of a calendar, a country or both. A rule itself reads no file."""
+
     @property
     def _symbols(self) -> Symbols:
         return SYMBOLS
 
-    def _fields(self, method: str, **fields: Values) -> Self:
+    def _with_base(self, base: Base) -> Self:
+        return self._with_timing(replace(self._timing, base=base))
+
+    def _fields(self, **fields: Values) -> Self:
         """A frequency of calendar fields. Other fields match any value; the second is 0."""
         texts = {name: field_text(name, values) for name, values in fields.items()}
         base = {"second": "0", "minute": "*", "hour": "*", "day": "*", "month": "*"}
         full = FieldTexts(**{**base, "weekday": "*", **texts})
-        return self._with_timing(self._timing.with_base(method, FieldBase(fields=full)))
+        return self._with_base(FieldBase(fields=full))
 
-    def _at(self, method: str, at: str | time, **fields: Values) -> Self:
+    def _at(self, at: str | time, **fields: Values) -> Self:
         moment = parse_time(at)
-        return self._fields(
-            method, second=moment.second, minute=moment.minute, hour=moment.hour, **fields
-        )
+        return self._fields(second=moment.second, minute=moment.minute, hour=moment.hour, **fields)
 
     def _refine(self, name: str, values: tuple[Values, ...]) -> Self:
         return self._with_timing(self._timing.refine(name, *values))
 
     # ------------------------------------------------------------ rules
 
+    @frequency
     def cron(self, expr: str) -> Self:
         """Run by a cron expression with five fields, or six if the first one is seconds."""
         # Parse it now to report errors now. ``H`` gets its real key later.
         Cron.parse(expr, key="")
-        return self._with_timing(self._timing.with_base("cron", CronBase(expr=expr)))
+        return self._with_base(CronBase(expr=expr))
 
+    @frequency
     def pattern(self, /, **fields: Values) -> Self:
         """Run by a pattern: ``minutes``, ``hours``, ``mday``, ``wday``, ``mon``, ``year``."""
-        return self._with_timing(
-            self._timing.with_base("pattern", FieldBase(fields=parse_dict_pattern(fields)))
-        )
+        return self._with_base(FieldBase(fields=parse_dict_pattern(fields)))
 
+    @frequency
     def symbol(self, name: str) -> Self:
         """Run by a named pattern, cron expression or rule, such as ``EVERY_DAY``."""
         meaning = self._symbols.get(str(name))
@@ -96,10 +115,12 @@ class Frequencies(ABC):
                 why=f"The symbols are: {', '.join(sorted(self._symbols))}.",
                 fix=suggest(name, self._symbols) or "Add it: app.symbols[...] = {...}",
             )
-        return self._with_timing(self._timing.with_base("symbol", _base_of_symbol(name, meaning)))
+        return self._with_base(_base_of_symbol(name, meaning))
 
+    @frequency
     def every(
         self,
+        length: timedelta | float | str | None = None,
         *,
         days: float = 0,
         hours: float = 0,
@@ -107,37 +128,47 @@ class Frequencies(ABC):
         seconds: float = 0,
         starting: Instant | None = None,
     ) -> Self:
-        """Run at a fixed interval of elapsed time, counted from ``starting``."""
+        """Run at a fixed interval of elapsed time, counted from ``starting``.
+
+        ``every("90m")`` and ``every(timedelta(minutes=90))`` are ``every(minutes=90)``.
+        """
         try:
-            length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         except OverflowError:
             raise InvalidSchedule(f"An interval must be at most {DELAY_MAX.days:,} days.") from None
         except (TypeError, ValueError) as fault:
             raise InvalidSchedule(
                 f"every() needs a length of time: {fault}.", fix="Write every(minutes=15)."
             ) from None
-        rule = Interval(length=length, anchor=EPOCH if starting is None else whole_second(starting))
-        return self._with_timing(
-            self._timing.with_base("every", RuleBase(rule=rule, is_anchored=starting is not None))
+        if length is not None:
+            if interval:
+                raise InvalidSchedule(
+                    f"every() needs one length of time, got {length!r} and another one.",
+                    fix='Write every("90m") or every(minutes=90).',
+                )
+            interval = as_duration(length)
+        rule = Interval(
+            length=interval, anchor=EPOCH if starting is None else whole_second(starting)
         )
+        return self._with_base(RuleBase(rule=rule, is_anchored=starting is not None))
 
+    @frequency
     def once(self, at: Instant) -> Self:
         """Run once, at this time."""
         rule = Once(at=whole_second(at))
-        return self._with_timing(self._timing.with_base("once", RuleBase(rule=rule)))
+        return self._with_base(RuleBase(rule=rule))
 
-    def on(self, rule: Schedule) -> Self:
+    @frequency
+    def on(self, rule: Rule) -> Self:
         """Run by another rule (see ``tickwork.schedules``).
 
         A rule keeps its own time zone. A timetable without one gets the zone of this one.
         """
-        if isinstance(rule, Timetable):
-            return self._with_timing(self._timing.with_base("on", ChainBase(timing=rule.timing)))
-        if not isinstance(rule, Schedule):
+        if not isinstance(rule, Rule):
             raise InvalidSchedule(
                 f"on() needs a rule, got {rule!r}.", fix="Write on(schedules.hourly())."
             )
-        return self._with_timing(self._timing.with_base("on", RuleBase(rule=rule, is_zoned=True)))
+        return self._with_base(_base_of_rule(rule))
 
     def _recur(
         self,
@@ -159,109 +190,133 @@ class Frequencies(ABC):
             missing=Missing(missing),
         )
         base = RuleBase(rule=rule, is_anchored=starting is not None, grid=grid)
-        return self._with_timing(self._timing.with_base(_RECURRING[unit], base))
+        return self._with_base(base)
 
     # ------------------------------------------------------------ seconds
 
+    @frequency
     def every_second(self) -> Self:
         """Every second."""
-        return self._fields("every_second", second="*")
+        return self._fields(second="*")
 
+    @frequency
     def every_two_seconds(self) -> Self:
         """Every two seconds."""
-        return self._fields("every_two_seconds", second="*/2")
+        return self._fields(second="*/2")
 
+    @frequency
     def every_five_seconds(self) -> Self:
         """Every five seconds."""
-        return self._fields("every_five_seconds", second="*/5")
+        return self._fields(second="*/5")
 
+    @frequency
     def every_ten_seconds(self) -> Self:
         """Every ten seconds."""
-        return self._fields("every_ten_seconds", second="*/10")
+        return self._fields(second="*/10")
 
+    @frequency
     def every_fifteen_seconds(self) -> Self:
         """Every fifteen seconds."""
-        return self._fields("every_fifteen_seconds", second="*/15")
+        return self._fields(second="*/15")
 
+    @frequency
     def every_twenty_seconds(self) -> Self:
         """Every twenty seconds."""
-        return self._fields("every_twenty_seconds", second="*/20")
+        return self._fields(second="*/20")
 
+    @frequency
     def every_thirty_seconds(self) -> Self:
         """Every thirty seconds."""
-        return self._fields("every_thirty_seconds", second="*/30")
+        return self._fields(second="*/30")
 
     # ------------------------------------------------------------ minutes
 
+    @frequency
     def every_minute(self) -> Self:
         """Every minute."""
-        return self._fields("every_minute")
+        return self._fields()
 
+    @frequency
     def every_two_minutes(self) -> Self:
         """Every two minutes."""
-        return self._fields("every_two_minutes", minute="*/2")
+        return self._fields(minute="*/2")
 
+    @frequency
     def every_three_minutes(self) -> Self:
         """Every three minutes."""
-        return self._fields("every_three_minutes", minute="*/3")
+        return self._fields(minute="*/3")
 
+    @frequency
     def every_four_minutes(self) -> Self:
         """Every four minutes."""
-        return self._fields("every_four_minutes", minute="*/4")
+        return self._fields(minute="*/4")
 
+    @frequency
     def every_five_minutes(self) -> Self:
         """Every five minutes."""
-        return self._fields("every_five_minutes", minute="*/5")
+        return self._fields(minute="*/5")
 
+    @frequency
     def every_ten_minutes(self) -> Self:
         """Every ten minutes."""
-        return self._fields("every_ten_minutes", minute="*/10")
+        return self._fields(minute="*/10")
 
+    @frequency
     def every_fifteen_minutes(self) -> Self:
         """Every fifteen minutes."""
-        return self._fields("every_fifteen_minutes", minute="*/15")
+        return self._fields(minute="*/15")
 
+    @frequency
     def every_twenty_minutes(self) -> Self:
         """Every twenty minutes."""
-        return self._fields("every_twenty_minutes", minute="*/20")
+        return self._fields(minute="*/20")
 
+    @frequency
     def every_thirty_minutes(self) -> Self:
         """Every thirty minutes."""
-        return self._fields("every_thirty_minutes", minute="*/30")
+        return self._fields(minute="*/30")
 
     # ------------------------------------------------------------ hours
 
+    @frequency
     def hourly(self) -> Self:
         """Every hour, on the hour."""
-        return self._fields("hourly", minute=0)
+        return self._fields(minute=0)
 
+    @frequency
     def every_hour(self) -> Self:
         """Every hour, on the hour: another name for :meth:`hourly`."""
-        return self._fields("every_hour", minute=0)
+        return self._fields(minute=0)
 
+    @frequency
     def hourly_at(self, *minutes: Values) -> Self:
         """Every hour, at these minutes."""
         texts = [field_text("minute", value) for value in minutes or (0,)]
-        return self._fields("hourly_at", minute=",".join(text for text in texts if text))
+        return self._fields(minute=",".join(text for text in texts if text))
 
+    @frequency
     def every_two_hours(self) -> Self:
         """At 00:00, 02:00, 04:00 and so on."""
-        return self._fields("every_two_hours", minute=0, hour="*/2")
+        return self._fields(minute=0, hour="*/2")
 
+    @frequency
     def every_three_hours(self) -> Self:
         """At 00:00, 03:00, 06:00 and so on."""
-        return self._fields("every_three_hours", minute=0, hour="*/3")
+        return self._fields(minute=0, hour="*/3")
 
+    @frequency
     def every_four_hours(self) -> Self:
         """At 00:00, 04:00, 08:00 and so on."""
-        return self._fields("every_four_hours", minute=0, hour="*/4")
+        return self._fields(minute=0, hour="*/4")
 
+    @frequency
     def every_six_hours(self) -> Self:
         """At 00:00, 06:00, 12:00 and 18:00."""
-        return self._fields("every_six_hours", minute=0, hour="*/6")
+        return self._fields(minute=0, hour="*/6")
 
     # ------------------------------------------------------------ days
 
+    @frequency
     def daily(
         self,
         *,
@@ -272,19 +327,22 @@ class Frequencies(ABC):
     ) -> Self:
         """Run at midnight, or every ``interval`` days at the time of ``starting``."""
         if interval == 1 and starting is None:
-            chain = self._at("daily", "00:00")
+            chain = self._at("00:00")
         else:
             chain = self._recur(Unit.DAY, _MIDNIGHT, interval=interval, starting=starting)
         return _add_end(chain, until, max_firings)
 
+    @frequency
     def daily_at(self, at: str | time) -> Self:
         """Every day at this time."""
-        return self._at("daily_at", at)
+        return self._at(at)
 
+    @frequency
     def twice_daily(self, first: int = 1, second: int = 13) -> Self:
         """Every day at these two hours."""
-        return self._fields("twice_daily", minute=0, hour=[first, second])
+        return self._fields(minute=0, hour=[first, second])
 
+    @frequency
     def weekly(
         self,
         *,
@@ -296,7 +354,7 @@ class Frequencies(ABC):
     ) -> Self:
         """Run on Sunday at midnight, or every ``interval`` weeks."""
         if interval == 1 and starting is None and not weekdays:
-            chain = self._at("weekly", "00:00", weekday=0)
+            chain = self._at("00:00", weekday=0)
         else:
             chain = self._recur(
                 Unit.WEEK,
@@ -307,10 +365,12 @@ class Frequencies(ABC):
             )
         return _add_end(chain, until, max_firings)
 
+    @frequency
     def weekly_on(self, weekday: Values, at: str | time = "00:00") -> Self:
         """Run on this weekday or these weekdays, at this time. 0 and 7 are Sunday."""
-        return self._at("weekly_on", at, weekday=weekday)
+        return self._at(at, weekday=weekday)
 
+    @frequency
     def monthly(
         self,
         *,
@@ -326,7 +386,7 @@ class Frequencies(ABC):
         the month.
         """
         if interval == 1 and starting is None:
-            chain = self._at("monthly", "00:00", day=1)
+            chain = self._at("00:00", day=1)
         else:
             chain = self._recur(
                 Unit.MONTH,
@@ -337,22 +397,27 @@ class Frequencies(ABC):
             )
         return _add_end(chain, until, max_firings)
 
+    @frequency
     def monthly_on(self, day: Values = 1, at: str | time = "00:00") -> Self:
         """Run on this day or these days of the month, at this time."""
-        return self._at("monthly_on", at, day=day)
+        return self._at(at, day=day)
 
+    @frequency
     def twice_monthly(self, first: int = 1, second: int = 16, at: str | time = "00:00") -> Self:
         """On these two days of the month."""
-        return self._at("twice_monthly", at, day=[first, second])
+        return self._at(at, day=[first, second])
 
+    @frequency
     def last_day_of_month(self, at: str | time = "00:00") -> Self:
         """On the last day of the month, at this time."""
-        return self._at("last_day_of_month", at, day="L")
+        return self._at(at, day="L")
 
+    @frequency
     def quarterly(self) -> Self:
         """On 1 January, 1 April, 1 July and 1 October, at midnight."""
-        return self._at("quarterly", "00:00", day=1, month=[1, 4, 7, 10])
+        return self._at("00:00", day=1, month=[1, 4, 7, 10])
 
+    @frequency
     def yearly(
         self,
         *,
@@ -364,7 +429,7 @@ class Frequencies(ABC):
     ) -> Self:
         """Run on 1 January at midnight, or every ``interval`` years."""
         if interval == 1 and starting is None:
-            chain = self._at("yearly", "00:00", day=1, month=1)
+            chain = self._at("00:00", day=1, month=1)
         else:
             chain = self._recur(
                 Unit.YEAR,
@@ -375,9 +440,10 @@ class Frequencies(ABC):
             )
         return _add_end(chain, until, max_firings)
 
+    @frequency
     def yearly_on(self, month: int, day: int = 1, at: str | time = "00:00") -> Self:
         """On this date of every year, at this time."""
-        return self._at("yearly_on", at, day=day, month=month)
+        return self._at(at, day=day, month=month)
 
     # ------------------------------------------------------------ refinements
 
@@ -459,18 +525,14 @@ class Frequencies(ABC):
     ) -> Self:
         """Never on these dates, on days with events in a calendar, or on public holidays.
 
-        ``calendar`` is the path of an .ics file, ``country`` a code such as ``DE`` or ``DE-BY``.
-        Both are read now, for this year and the next two, and the dates become a part of the rule.
+        ``calendar`` is the name of a calendar of the application or, in code, the path of an .ics
+        file; ``country``, in code only, is a code such as ``DE`` or ``DE-BY``. The dates of this
+        year and the next two become a part of the rule.
         """
-        found = set(_dates(dates))
+        excluded = set(read_dates(dates))
         if calendar is not None or country is not None:
-            year = preview_start(None).year
-            years = {"first": year, "last": year + HOLIDAY_YEARS - 1}
-            if calendar is not None:
-                found |= read_calendar_dates(calendar, **years)
-            if country is not None:
-                found |= read_country_dates(country, **years)
-        return self._with_timing(self._timing.with_windows(dates=found))
+            excluded |= self._holidays(calendar, country)
+        return self._with_timing(self._timing.with_windows(dates=excluded))
 
     def starting(self, at: Instant) -> Self:
         """Not before this time."""
@@ -485,75 +547,15 @@ class Frequencies(ABC):
         return self._with_timing(self._timing.with_bounds(max_firings=count))
 
 
-_EMPTY: Final = Timing()
-
-
-@dataclass(frozen=True, slots=True)
-class Timetable(Frequencies):
-    """A schedule rule, built by methods. Each method returns a new timetable.
-
-    >>> from datetime import UTC, datetime
-    >>> office = Timetable().every_five_minutes().hours(range(9, 18)).weekdays()
-    >>> office.describe()
-    'every 5 minutes during hours 9 to 17 on Monday to Friday (UTC)'
-    >>> Timetable().weekdays().describe()
-    'at 00:00 on Monday to Friday (UTC)'
-    """
-
-    timing: Timing = _EMPTY
-    # Named patterns for symbol(). They are not part of the rule, so equality ignores them.
-    symbols: Symbols | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def _timing(self) -> Timing:
-        return self.timing
-
-    def _with_timing(self, timing: Timing) -> Self:
-        return type(self)(timing, self.symbols)
-
-    @property
-    def _symbols(self) -> Symbols:
-        return SYMBOLS if self.symbols is None else self.symbols
-
-    def rule(self, *, key: str | None = None) -> Schedule:
-        """Build the rule. ``key`` is the name that ``H`` in a cron expression hashes."""
-        return self.timing.rule(key=key)
-
-    @property
-    def tz(self) -> str:
-        """The name of the time zone."""
-        # Without building the rule: the anchor or the key may still be missing.
-        return self.timing.zone_name()
-
-    def next_after(self, after: datetime) -> datetime | None:
-        """The first firing strictly after this time; None if there is none."""
-        return self.rule().next_after(after)
-
-    def prev_before(self, before: datetime) -> datetime | None:
-        """The last firing strictly before this time; None if there is none."""
-        return self.rule().prev_before(before)
-
-    def count_between(self, first: datetime, last: datetime) -> int:
-        """The number of firings from ``first`` to ``last``, both included."""
-        return self.rule().count_between(first, last)
-
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        """The next ``count`` firings after this time, or from now; fewer if the rule ends."""
-        return self.rule().preview(count, after=preview_start(after))
-
-    def describe(self) -> str:
-        """The rule in plain English."""
-        return self.rule().describe()
-
-    def to_text(self) -> str:
-        """The rule as text, for storage."""
-        return self.rule().to_text()
+def _base_of_rule(rule: Rule) -> Base:
+    """A chain of methods gets the key, zone and anchor later; any other rule is complete."""
+    if isinstance(rule, Frequencies):
+        return ChainBase(timing=rule._timing)  # noqa: SLF001  # of the same kind
+    return RuleBase(rule=rule, is_zoned=True)
 
 
 def _base_of_symbol(name: str, meaning: object) -> Base:
     match meaning:
-        case Timetable():
-            return ChainBase(timing=meaning.timing)
         case str():
             try:
                 Cron.parse(meaning, key="")  # as cron() does
@@ -564,8 +566,8 @@ def _base_of_symbol(name: str, meaning: object) -> Base:
             return CronBase(expr=meaning)
         case Mapping():
             return FieldBase(fields=parse_dict_pattern(meaning))
-        case Schedule():
-            return RuleBase(rule=meaning, is_zoned=True)
+        case Rule():
+            return _base_of_rule(meaning)
         case _:
             raise InvalidSchedule(
                 f"The symbol {name!r} stands for {meaning!r}, which is not a rule.",
@@ -579,16 +581,15 @@ def _add_end(chain: F, until: Instant | None, max_firings: int | None) -> F:
 
 
 _MIDNIGHT: Final = FieldTexts("0", "0", "0")
-_RECURRING: Final = {
-    Unit.DAY: "daily",
-    Unit.WEEK: "weekly",
-    Unit.MONTH: "monthly",
-    Unit.YEAR: "yearly",
-}
 
 
-def _dates(given: Iterable[Any]) -> Iterable[date]:
-    for item in given:
+def read_dates(values: Iterable[Any]) -> Iterator[date]:
+    """The dates of dates, texts and collections of them.
+
+    Raises:
+        InvalidSchedule: One of them is not a date.
+    """
+    for item in values:
         if isinstance(item, datetime):
             raise InvalidSchedule(f"{item} is a datetime, not a date.", fix="Use its .date().")
         if isinstance(item, date):
@@ -601,6 +602,6 @@ def _dates(given: Iterable[Any]) -> Iterable[date]:
                     f"{item!r} is not a date.", fix="Write it as '2026-12-25'."
                 ) from None
         elif isinstance(item, Iterable):
-            yield from _dates(item)
+            yield from read_dates(item)
         else:
             raise InvalidSchedule(f"{item!r} is not a date.", fix="Write it as '2026-12-25'.")

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, NoReturn
 
 from tickwork._domain.schedules.fields import NO_MARKS, DayMarks, FieldValues, step_mask
-from tickwork._kernel.plurals import count_of
+from tickwork._kernel.plain_text import count_of
 from tickwork.errors import CronError, suggest
 
 EXPR_LENGTH_MAX: Final = 1024
@@ -188,7 +188,7 @@ class _Fault(Exception):  # noqa: N818  # never leaves this module
 
 def _error(expr: str, parts: list[str], fault: _Fault) -> CronError:
     number = COLUMNS.index(fault.column) + len(parts) - 5
-    spots = [found.start() for found in re.finditer(r"\S+", expr)]
+    spots = [word.start() for word in re.finditer(r"\S+", expr)]
     items = parts[number - 1].split(",")
     # The token is the whole field, or one of its items.
     before = items[: items.index(fault.token)] if fault.token in items else []
@@ -275,8 +275,8 @@ class _Reader:
         return _fold_sunday(column, step_mask(low, high, _step(column, term, step_text)))
 
     def _hash_value(self, column: Field, term: str, base: str, step_text: str | None) -> int:
-        found = _HASHED.match(base)
-        if found is None:
+        hashed = _HASHED.match(base)
+        if hashed is None:
             _refuse_value(column, term, base)
         if self._key is None:
             raise _Fault(
@@ -287,8 +287,8 @@ class _Reader:
             )
         self.is_hashed = True
         low, high = column.low, _HASHED_DAY_MAX if column is DAY_OF_MONTH else column.high
-        if found[1]:
-            low, high = _value(column, found[1], term), _value(column, found[2], term)
+        if hashed[1]:
+            low, high = _value(column, hashed[1], term), _value(column, hashed[2], term)
             if low > high:
                 raise _Fault(column, term, "runs backwards")
         text = f"{column.name}\0{self._key}".encode("utf-8", "surrogatepass")

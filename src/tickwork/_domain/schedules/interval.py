@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final, Self, TypeAlias
 
-from tickwork._domain.schedules.contract import preview_start, walk
+from tickwork._domain.schedules.contract import check_count, take
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import EPOCH, FIRST_TS, LAST_TS, Zone, floor_ts
 from tickwork._kernel.durations import DELAY_MAX, format_duration
@@ -51,8 +50,8 @@ class Interval:
         lowest = -((anchor - start) // self._seconds)
         return max(0, (min(floor_ts(last), LAST_TS) - anchor) // self._seconds - lowest + 1)
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        return list(islice(walk(self, preview_start(after)), count))
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return take(self, count, after=after)
 
     def describe(self) -> str:
         length = format_duration(self.length)
@@ -97,9 +96,9 @@ class Once:
         start = floor_ts(first) + (first.microsecond > 0)
         return int(start <= floor_ts(self.at) <= floor_ts(last))
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        found = self.next_after(preview_start(after))
-        return [found] if found is not None and count > 0 else []
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        due_at = self.next_after(after)
+        return [due_at] if due_at is not None and check_count(count) else []
 
     def describe(self) -> str:
         return f"once, at {self._local():%Y-%m-%d %H:%M:%S} ({self.tz})"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from tickwork._domain.schedules.calendar import CalendarRule
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.fields import EVERY_YEAR, NO_MARKS, FieldValues, bits, step_mask
 from tickwork._domain.schedules.grammar import parse_cron, split_cron
 from tickwork._domain.schedules.text import encode_rule
@@ -15,7 +15,7 @@ from tickwork._domain.schedules.zones import Zone
 from tickwork.errors import InvalidSchedule
 
 Values: TypeAlias = int | str | Iterable[int]
-SymbolRule: TypeAlias = Mapping[str, Values] | str | Schedule
+SymbolRule: TypeAlias = Mapping[str, Values] | str | Rule
 """What a symbol stands for: a pattern, a cron expression, or a rule."""
 
 Symbols: TypeAlias = Mapping[str, SymbolRule]
@@ -90,8 +90,8 @@ class Pattern(CalendarRule):
         Raises:
             InvalidSchedule: A field does not parse, or there is no such time zone.
         """
-        given = (second, minute, hour, day, month, weekday, year)
-        return cls(FieldTexts(*map(field_text, FIELD_NAMES, given)), tz=tz)
+        parts = (second, minute, hour, day, month, weekday, year)
+        return cls(FieldTexts(*map(field_text, FIELD_NAMES, parts)), tz=tz)
 
     def to_text(self) -> str:
         """The rule as text, for storage."""
@@ -101,8 +101,8 @@ class Pattern(CalendarRule):
     def __repr__(self) -> str:
         fields = {name: text for name, text in self.fields._asdict().items() if text is not None}
         cron = {} if self.cron is None else {"cron": self.cron}
-        facts = ", ".join(f"{name}={fact!r}" for name, fact in {**cron, **fields}.items())
-        return f"Pattern({facts}, tz={self.tz!r})"
+        texts = ", ".join(f"{name}={text!r}" for name, text in {**cron, **fields}.items())
+        return f"Pattern({texts}, tz={self.tz!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self.fields, self.cron, self.key, self.tz)

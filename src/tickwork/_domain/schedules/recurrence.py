@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final, Self
 
-from tickwork._domain.schedules.contract import preview_start, walk
+from tickwork._domain.schedules.contract import take, walk
 from tickwork._domain.schedules.interval import is_whole, whole_second
 from tickwork._domain.schedules.text import encode_rule
 from tickwork._domain.schedules.zones import DAY, LAST_TS, Zone, floor_ts
+from tickwork._kernel.step_budget import count_steps, step_budget
 from tickwork.errors import InvalidSchedule
 
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
@@ -68,6 +69,7 @@ class Recurrence:
         """The same recurrence, counted from another time."""
         return replace(self, anchor=at)
 
+    @step_budget()
     def next_after(self, after: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
         bound = min(max(floor_ts(after), floor_ts(self.anchor) - 1), LAST_TS)
@@ -76,6 +78,7 @@ class Recurrence:
                 return zone.datetime_at(ts)
         return None
 
+    @step_budget()
     def prev_before(self, before: datetime) -> datetime | None:
         zone = Zone.named(self.tz)
         bound = min(floor_ts(before) + (before.microsecond > 0), LAST_TS + 1)
@@ -87,14 +90,16 @@ class Recurrence:
                     return zone.datetime_at(ts)
         return None
 
+    @step_budget()
     def count_between(self, first: datetime, last: datetime) -> int:
         before, end = floor_ts(first) - (first.microsecond == 0), floor_ts(last)
-        start = Zone.named(self.tz).datetime_at(max(before, floor_ts(self.anchor) - 1))
+        after = min(max(before, floor_ts(self.anchor) - 1), LAST_TS)
+        start = Zone.named(self.tz).datetime_at(after)
         instants = map(floor_ts, walk(self, start))
         return sum(1 for _ in takewhile(lambda ts: ts <= end, instants))
 
-    def preview(self, count: int, *, after: datetime | None = None) -> Sequence[datetime]:
-        return list(islice(walk(self, preview_start(after)), count))
+    def preview(self, count: int, *, after: datetime) -> Sequence[datetime]:
+        return take(self, count, after=after)
 
     def describe(self) -> str:
         local = self.anchor.astimezone(Zone.named(self.tz).info)
@@ -130,6 +135,7 @@ class Recurrence:
 
     def _instants(self, zone: Zone, index: int) -> list[int] | None:
         """The firings in the interval with this index, from the anchor on; None after year 9998."""
+        count_steps()
         try:
             walls = self._walls(zone, index)
         except (OverflowError, ValueError):

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import FIELD_NAMES, FieldTexts, Pattern
@@ -17,7 +17,7 @@ TEXT_LENGTH_MAX: Final = 256 * 1024
 _DEPTH_MAX: Final = 8
 
 
-def from_text(text: str) -> Schedule:
+def from_text(text: str) -> Rule:
     """Parse a rule that ``to_text`` wrote.
 
     Raises:
@@ -47,78 +47,78 @@ def from_text(text: str) -> Schedule:
         ) from fault
 
 
-def _rule(facts: Mapping[str, Any], *, depth: int) -> Schedule:
+def _rule(stored: Mapping[str, Any], *, depth: int) -> Rule:
     if depth > _DEPTH_MAX:
         raise ValueError("rules inside rules go too deep")
-    kind = facts["kind"]
+    kind = stored["kind"]
     if kind in {"bounded", "windowed"}:
-        inner = _rule(facts["rule"], depth=depth + 1)
-        return _bounded(facts, inner) if kind == "bounded" else _windowed(facts, inner)
+        inner = _rule(stored["rule"], depth=depth + 1)
+        return _bounded(stored, inner) if kind == "bounded" else _windowed(stored, inner)
     make = _MAKERS.get(kind)
     if make is None:
         raise ValueError(f"there is no kind {kind!r}")
-    return make(facts)
+    return make(stored)
 
 
-def _cron(facts: Mapping[str, Any]) -> Cron:
-    return Cron.parse(facts["expr"], tz=facts["tz"], key=_key(facts))
+def _cron(stored: Mapping[str, Any]) -> Cron:
+    return Cron.parse(stored["expr"], tz=stored["tz"], key=_key(stored))
 
 
-def _pattern(facts: Mapping[str, Any]) -> Pattern:
-    fields = FieldTexts(*(facts.get(name) for name in FIELD_NAMES))
-    return Pattern(fields, cron=facts.get("cron"), key=_key(facts), tz=facts["tz"])
+def _pattern(stored: Mapping[str, Any]) -> Pattern:
+    fields = FieldTexts(*(stored.get(name) for name in FIELD_NAMES))
+    return Pattern(fields, cron=stored.get("cron"), key=_key(stored), tz=stored["tz"])
 
 
-def _key(facts: Mapping[str, Any]) -> str | None:
-    key = facts.get("key")
+def _key(stored: Mapping[str, Any]) -> str | None:
+    key = stored.get("key")
     if key is not None and not isinstance(key, str):
         raise TypeError(f"a key is text, not {key!r}")
     return key
 
 
-def _interval(facts: Mapping[str, Any]) -> Interval:
+def _interval(stored: Mapping[str, Any]) -> Interval:
     return Interval(
-        length=timedelta(seconds=facts["seconds"]),
-        anchor=datetime.fromisoformat(facts["anchor"]),
-        tz=facts["tz"],
+        length=timedelta(seconds=stored["seconds"]),
+        anchor=datetime.fromisoformat(stored["anchor"]),
+        tz=stored["tz"],
     )
 
 
-def _once(facts: Mapping[str, Any]) -> Once:
-    return Once(at=datetime.fromisoformat(facts["at"]), tz=facts["tz"])
+def _once(stored: Mapping[str, Any]) -> Once:
+    return Once(at=datetime.fromisoformat(stored["at"]), tz=stored["tz"])
 
 
-def _recurrence(facts: Mapping[str, Any]) -> Recurrence:
+def _recurrence(stored: Mapping[str, Any]) -> Recurrence:
     return Recurrence(
-        unit=Unit(facts["unit"]),
-        interval=facts["interval"],
-        anchor=datetime.fromisoformat(facts["anchor"]),
-        weekdays=tuple(facts.get("weekdays", ())),
-        missing=Missing(facts["missing"]),
-        tz=facts["tz"],
+        unit=Unit(stored["unit"]),
+        interval=stored["interval"],
+        anchor=datetime.fromisoformat(stored["anchor"]),
+        weekdays=tuple(stored.get("weekdays", ())),
+        missing=Missing(stored["missing"]),
+        tz=stored["tz"],
     )
 
 
-def _bounded(facts: Mapping[str, Any], rule: Schedule) -> Bounded:
-    starting, until = facts.get("starting"), facts.get("until")
+def _bounded(stored: Mapping[str, Any], rule: Rule) -> Bounded:
+    starting, until = stored.get("starting"), stored.get("until")
     return Bounded(
         rule=rule,
         starting=None if starting is None else datetime.fromisoformat(starting),
         until=None if until is None else datetime.fromisoformat(until),
-        max_firings=facts.get("max_firings"),
+        max_firings=stored.get("max_firings"),
     )
 
 
-def _windowed(facts: Mapping[str, Any], rule: Schedule) -> Windowed:
+def _windowed(stored: Mapping[str, Any], rule: Rule) -> Windowed:
     return Windowed(
         rule=rule,
-        between=tuple(Window.parse(*text.split("-")) for text in facts.get("between", ())),
-        unless=tuple(Window.parse(*text.split("-")) for text in facts.get("unless", ())),
-        dates=frozenset(map(date.fromisoformat, facts.get("dates", ()))),
+        between=tuple(Window.parse(*text.split("-")) for text in stored.get("between", ())),
+        unless=tuple(Window.parse(*text.split("-")) for text in stored.get("unless", ())),
+        dates=frozenset(map(date.fromisoformat, stored.get("dates", ()))),
     )
 
 
-_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Schedule]]] = {
+_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Rule]]] = {
     "cron": _cron,
     "pattern": _pattern,
     "interval": _interval,

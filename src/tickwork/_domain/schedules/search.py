@@ -12,6 +12,7 @@ from typing import Final
 
 from tickwork._domain.schedules.fields import Fields
 from tickwork._domain.schedules.zones import DAY, FIRST_TS, LAST_TS, Zone
+from tickwork._kernel.step_budget import count_steps
 
 # All clock changes of any two days together never moved a clock further than this.
 _REACH: Final = 2 * DAY
@@ -20,8 +21,8 @@ _REACH: Final = 2 * DAY
 def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
     at = max(after + 1, FIRST_TS)
     if zone.is_utc and at <= LAST_TS:
-        found = fields.next(at)
-        return found if found is not None and found <= LAST_TS else None
+        due_ts = fields.next(at)
+        return due_ts if due_ts is not None and due_ts <= LAST_TS else None
     while at <= LAST_TS:
         start, end, offset, seen = zone.span_at(at)
         wall = at + offset
@@ -29,43 +30,43 @@ def next_ts(fields: Fields, zone: Zone, after: int) -> int | None:
             if at == start and wall > seen and has_match(fields, seen, wall):
                 return at
             wall = max(wall, seen)
-        found = fields.next(wall)
-        if found is not None and found - offset < end:
-            return found - offset if found - offset <= LAST_TS else None
-        at = _look_next(at, end, found, offset)
+        due_wall = fields.next(wall)
+        if due_wall is not None and due_wall - offset < end:
+            return due_wall - offset if due_wall - offset <= LAST_TS else None
+        at = _look_next(at, end, due_wall, offset)
     return None
 
 
-def _look_next(at: int, end: int, found: int | None, offset: int) -> int:
+def _look_next(at: int, end: int, due_wall: int | None, offset: int) -> int:
     """Where to continue when the span that ends at ``end`` has no more matches."""
     if end - at < _REACH:
         return end
-    if found is None:
+    if due_wall is None:
         return LAST_TS + 1
-    # Nothing matches before the wall time `found`, and no fold reaches back this far: skip
+    # Nothing matches before the wall time `due_wall`, and no fold reaches back this far: skip
     # the spans between.
-    return max(end, found - offset - _REACH)
+    return max(end, due_wall - offset - _REACH)
 
 
 def prev_ts(fields: Fields, zone: Zone, before: int) -> int | None:
     at = min(before - 1, LAST_TS)
     if zone.is_utc and at >= FIRST_TS:
-        found = fields.prev(at)
-        return found if found is not None and found >= FIRST_TS else None
+        due_ts = fields.prev(at)
+        return due_ts if due_ts is not None and due_ts >= FIRST_TS else None
     while at >= FIRST_TS:
         start, _, offset, seen = zone.span_at(at)
-        found = fields.prev(at + offset)
+        due_wall = fields.prev(at + offset)
         lowest = start + offset
-        if found is not None and found >= (max(lowest, seen) if fields.is_fixed else lowest):
-            return found - offset if found - offset >= FIRST_TS else None
+        if due_wall is not None and due_wall >= (max(lowest, seen) if fields.is_fixed else lowest):
+            return due_wall - offset if due_wall - offset >= FIRST_TS else None
         if fields.is_fixed and has_match(fields, seen, lowest):
             return start
         if at - start < _REACH:
             at = start - 1
-        elif found is None:
+        elif due_wall is None:
             return None
         else:
-            at = min(start - 1, found - offset + _REACH)
+            at = min(start - 1, due_wall - offset + _REACH)
     return None
 
 
@@ -90,11 +91,11 @@ def instants(fields: Fields, zone: Zone, first: int, last: int) -> Iterator[int]
             if at == start and has_match(fields, seen, wall) and not fields.matches(wall):
                 yield at
             wall = max(wall, seen)
-        found = fields.next(wall)
-        if found is None or found - offset >= end:
-            at = _look_next(at, end, found, offset)
+        due_wall = fields.next(wall)
+        if due_wall is None or due_wall - offset >= end:
+            at = _look_next(at, end, due_wall, offset)
             continue
-        yield from fields.between(found, min(end, last + 1) + offset, offset)
+        yield from fields.between(due_wall, min(end, last + 1) + offset, offset)
         at = end
 
 
@@ -102,6 +103,7 @@ def count(fields: Fields, zone: Zone, first: int, last: int) -> int:
     """How many firings there are, ``first <= ts <= last``, without visiting them."""
     at, last, total = max(first, FIRST_TS), min(last, LAST_TS), 0
     while at <= last:
+        count_steps()
         start, end, offset, seen = zone.span_at(at)
         end = min(end, last + 1)
         wall = at + offset
@@ -119,5 +121,5 @@ def has_match(fields: Fields, first: int, last: int) -> bool:
     """Whether any wall time ``first <= wall < last`` matches."""
     if first >= last:
         return False
-    found = fields.next(first)
-    return found is not None and found < last
+    due_ts = fields.next(first)
+    return due_ts is not None and due_ts < last

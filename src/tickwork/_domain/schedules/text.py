@@ -3,7 +3,7 @@
 import json
 
 
-def encode_rule(kind: str, **facts: object) -> str:
+def encode_rule(kind: str, **values_by_name: object) -> str:
     """Equal rules give equal texts: keys are sorted, and None is left out."""
-    values = {name: fact for name, fact in facts.items() if fact is not None}
+    values = {name: value for name, value in values_by_name.items() if value is not None}
     return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))

@@ -18,11 +18,12 @@ from tickwork._domain.schedules.bounds import (
     just_after,
     set_anchor,
 )
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import whole_second
 from tickwork._domain.schedules.pattern import FieldTexts, Pattern, Values, field_text
 from tickwork._domain.schedules.zones import Zone
+from tickwork._kernel.step_budget import count_steps, step_budget
 from tickwork.errors import InvalidSchedule
 
 
@@ -45,7 +46,7 @@ class RuleBase:
     if the rule has its own time zone.
     """
 
-    rule: Schedule
+    rule: Rule
     is_anchored: bool = True
     is_zoned: bool = False
     grid: FieldTexts | None = None
@@ -81,18 +82,17 @@ class Timing:
 
     # ------------------------------------------------------------ definition
 
-    def with_base(self, method: str, base: Base) -> "Timing":
-        """Set the frequency.
+    def check_free(self, method: str) -> None:
+        """Check that this method may set the frequency.
 
         Raises:
-            InvalidSchedule: It has a frequency already.
+            InvalidSchedule: Another one has set it.
         """
         if self.base is not None:
             raise InvalidSchedule(
                 f"{self.method}() and {method}() both set the frequency of one schedule.",
                 fix="Remove one. seconds() to months() and weekdays refine a frequency.",
             )
-        return replace(self, method=method, base=base)
 
     def refine(self, name: str, *values: Values) -> "Timing":
         texts = [field_text(name, value) for value in values]
@@ -184,7 +184,7 @@ class Timing:
 
     def rule(
         self, *, key: str | None = None, tz: str = "UTC", anchor: datetime | None = None
-    ) -> Schedule:
+    ) -> Rule:
         """Build the rule. ``key`` is the name of the schedule, ``tz`` the default time zone.
 
         An interval without ``starting`` counts from ``anchor``.
@@ -209,7 +209,7 @@ class Timing:
             )
         return rule
 
-    def _plain_rule(self, key: str | None, default_tz: str, anchor: datetime | None) -> Schedule:
+    def _plain_rule(self, key: str | None, default_tz: str, anchor: datetime | None) -> Rule:
         tz = self.zone or default_tz
         if isinstance(self.base, RuleBase | ChainBase) and self.refined != NO_FIELDS:
             raise InvalidSchedule(
@@ -270,19 +270,21 @@ def _complete(refined: FieldTexts) -> FieldTexts:
     return FieldTexts(**fields)
 
 
+@step_budget()
 def _last_on_grid(grid: FieldTexts, anchor: datetime, tz: str) -> datetime:
     """The last match of the grid up to the anchor, on a day that has a midnight.
 
     If clocks go forward at midnight, the match is at 01:00, and a recurrence from there would
     stay at 01:00.
     """
-    found = Pattern(grid, tz=tz).prev_before(whole_second(anchor) + timedelta(seconds=1))
-    while found is not None and found.time() != _MIDNIGHT:
-        found = Pattern(grid, tz=tz).prev_before(found)
-    return found or anchor
+    midnight = Pattern(grid, tz=tz).prev_before(whole_second(anchor) + timedelta(seconds=1))
+    while midnight is not None and midnight.time() != _MIDNIGHT:
+        count_steps()
+        midnight = Pattern(grid, tz=tz).prev_before(midnight)
+    return midnight or anchor
 
 
-def _in_zone(rule: Any, tz: str) -> Schedule:
+def _in_zone(rule: Any, tz: str) -> Rule:
     """Interval, Recurrence and Once all have the field ``tz``."""
-    zoned: Schedule = replace(rule, tz=tz)
+    zoned: Rule = replace(rule, tz=tz)
     return zoned

@@ -7,11 +7,12 @@ the search for the next firing builds no datetimes.
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import repeat
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
+from tickwork._kernel.step_budget import count_steps
 from tickwork.errors import InvalidSchedule, NaiveDatetime, suggest
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +27,8 @@ LAST_TS: Final = 253_370_764_799  # 9998-12-31 23:59:59
 # all zones.
 _STEP: Final = 3 * DAY
 _BLOCK_BITS: Final = 26  # spans are found and cached for 2^26 seconds (two years) at a time
+_BLOCKS_MAX: Final = 64  # kept of one zone: a request may ask for any year
+_BLOCK_STEPS: Final = 100  # finding the spans of a block takes as long as so many steps
 
 
 class Span(NamedTuple):
@@ -80,6 +83,9 @@ class Zone:
             return _ALL_OF_UTC
         block = self._blocks.get(ts >> _BLOCK_BITS)
         if block is None:
+            count_steps(_BLOCK_STEPS)
+            if len(self._blocks) >= _BLOCKS_MAX:
+                self._blocks.clear()
             # Two threads may compute the same spans; both results are right.
             block = self._blocks[ts >> _BLOCK_BITS] = self._find_spans(ts >> _BLOCK_BITS)
         for span in block:
@@ -178,8 +184,14 @@ def _load(name: str) -> Zone:
         raise InvalidSchedule(
             f"There is no time zone {shown!r}.",
             why="Time zones are named as in the IANA database, such as 'Europe/Berlin'.",
-            fix=suggest(name[:64], available_timezones()),
+            fix=suggest(name[:64], _zone_names()),
         ) from None
+
+
+@cache
+def _zone_names() -> tuple[str, ...]:
+    """All names, read once: that opens every file of the database."""
+    return tuple(sorted(available_timezones()))
 
 
 UTC_ZONE: Final = Zone.named("UTC")

@@ -20,12 +20,25 @@
   });
 
   // ---------------------------------------------------------------- times
+  // The same rules as relative_time in _kernel/durations.py.
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  function duration(seconds) {
+    if (seconds < 0.9995) return `${Number((seconds * 1000).toPrecision(3))}ms`;
+    if (seconds < 3) return `${Number(seconds.toPrecision(3))}s`;
+    const round = (value, step) => Math.round(value / step) * step;
+    let rest = round(seconds, seconds < 600 ? 1 : 60);
+    if (rest >= 86400) rest = round(rest, 3600);
+    const parts = [];
+    for (const [unit, length] of units) {
+      const count = Math.floor(rest / length);
+      rest -= count * length;
+      if (count) parts.push(`${count}${unit}`);
+    }
+    return parts.slice(0, 2).join(" ");
+  }
   function relative(seconds) {
-    const size = Math.abs(seconds);
-    if (size < 1) return "now";
-    const [unit, length] = units.find(([, each]) => size >= each) || units[3];
-    const text = `${Math.floor(size / length)}${unit}`;
+    if (Math.abs(seconds) < 0.5) return "now";
+    const text = duration(Math.abs(seconds));
     return seconds > 0 ? `in ${text}` : `${text} ago`;
   }
   function refreshTimes() {
@@ -36,35 +49,141 @@
   setInterval(refreshTimes, 1000);
 
   // ---------------------------------------------------------------- live
+  // A new page is merged into the one that is shown: what stays the same stays the same element,
+  // so focus, selections, opened details, typed text and scroll positions are kept.
+  // `form.id` would be the inputs with the name id.
+  const keyOf = (node) => (node.nodeType === 1
+    ? node.getAttribute("id") || node.getAttribute("data-key") || node.querySelector(":scope > td > input[name=id]")?.value || ""
+    : "");
+  function isAlike(one, other) {
+    return one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+  }
+  function mergeAttributes(old, now) {
+    for (const { name } of [...old.attributes]) {
+      const isOpen = name === "open" && old.matches("details, dialog");
+      if (!now.hasAttribute(name) && !isOpen) old.removeAttribute(name);
+    }
+    for (const { name, value } of now.attributes) {
+      if (old.getAttribute(name) === value || (name === "open" && old.matches("details"))) continue;
+      if (name === "hidden" && old.matches("[data-selection]")) continue;
+      old.setAttribute(name, value);
+    }
+  }
+  function merge(old, now) {
+    if (old.nodeType !== 1) {
+      if (old.data !== now.data) old.data = now.data;
+      return;
+    }
+    if (old.isEqualNode(now) && !old.querySelector("[data-chart]")) return;
+    const isField = old.matches("input, textarea, select");
+    const isChanged = isField && (old.type === "checkbox" ? old.checked !== old.defaultChecked
+      : old.value !== old.defaultValue && !old.matches("select"));
+    mergeAttributes(old, now);
+    if (old.matches("[data-chart]")) return;  // it is drawn again
+    if (isField && old !== document.activeElement && !isChanged && old.type !== "checkbox") old.value = now.value;
+    if (old.matches("select, textarea") && old === document.activeElement) return;
+    const known = new Map();
+    for (const child of old.childNodes) if (keyOf(child)) known.set(keyOf(child), child);
+    let at = old.firstChild;
+    for (const child of [...now.childNodes]) {
+      let found = at && isAlike(at, child) ? at : null;
+      if (!found && keyOf(child)) {
+        found = known.get(keyOf(child)) || null;
+        if (found && !isAlike(found, child)) found = null;
+        if (found) old.insertBefore(found, at);
+      }
+      if (found) {
+        merge(found, child);
+        at = found.nextSibling;
+      } else {
+        old.insertBefore(child, at);
+      }
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  }
+
   const button = document.querySelector("[data-live-toggle]");
+  const STALE_SECONDS = 20;
   let source = null;
   let isPaused = store.get("tickwork-live") === "paused";
   let isBusy = false;
+  let isMissed = false;  // a change came while the page was being loaded, or in a dialog
+  let connectedAt = 0;
+  let later = 0;
+  let readAt = Date.now();
   function show(state, text) {
     if (!button) return;
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(state === "live"));
     button.querySelector("[data-live-text]").textContent = text;
+    showAge();
   }
-  function isEditing() {
+  function showAge() {
+    const place = document.getElementById("stale");
+    if (!place || !button || button.hidden) return;
+    const seconds = (Date.now() - readAt) / 1000;
+    const isStale = button.dataset.state !== "live" && seconds > STALE_SECONDS;
+    place.hidden = !isStale;
+    if (!isStale) return;
+    const reason = button.dataset.state === "lost" ? "The server does not answer." : "Live updates are paused.";
+    const text = `${reason} These values are ${duration(seconds)} old.`;
+    const target = place.querySelector("[data-stale-text]");
+    if (target.textContent !== text) target.textContent = text;
+  }
+  setInterval(showAge, 1000);
+  async function refresh() {
     const region = document.getElementById("live");
-    const at = document.activeElement;
-    const isTyping = region && at && region.contains(at) && /INPUT|SELECT|TEXTAREA/.test(at.tagName);
-    const isChosen = region && region.querySelector("input[name=id]:checked");
-    return isTyping || isChosen || document.querySelector("dialog[open], details[data-keep][open]");
-  }
-  function refresh() {
-    if (isBusy || isEditing() || !document.getElementById("live")) return;
+    if (!region) return;
+    if (isBusy || document.querySelector("dialog[open]")) { isMissed = true; return; }
     isBusy = true;
-    htmx.ajax("GET", location.pathname + location.search, {
-      target: "#live", select: "#live", swap: "outerHTML",
-    }).finally(() => { isBusy = false; });
+    isMissed = false;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
+      if (!answer.ok) throw new Error(String(answer.status));
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const now = page.getElementById("live");
+      if (!now) throw new Error("another page");
+      merge(region, now);
+      for (const selector of [".nav", ".as-of"]) {
+        const shown = document.querySelector(selector);
+        const made = page.querySelector(selector);
+        if (shown && made) merge(shown, made);
+      }
+      readAt = Date.now();
+      drawCharts();
+      refreshTimes();
+      countChosen();
+      if (source && source.readyState === EventSource.OPEN) show("live", "Live");
+    } catch {
+      if (button && button.dataset.state === "live") show("lost", "No answer");
+    } finally {
+      isBusy = false;
+      showAge();
+      if (isMissed && !document.querySelector("dialog[open]")) setTimeout(refresh, 1000);
+    }
+  }
+  // The server keeps alerts and the results of its health checks for a few seconds.
+  function refreshLater() {
+    clearTimeout(later);
+    later = setTimeout(() => { if (source) refresh(); }, 7000);
   }
   function connect() {
     if (source || isPaused || document.hidden || !document.getElementById("live")) return;
     source = new EventSource(`${base}/events`);
-    source.addEventListener("open", () => show("live", "Live"));
-    source.addEventListener("change", refresh);
+    source.addEventListener("open", () => {
+      // What changed while there was no connection was not reported.
+      if (connectedAt) refresh();
+      connectedAt = Date.now();
+      readAt = Math.max(readAt, performance.timeOrigin);
+      show("live", "Live");
+      refreshLater();
+    });
+    source.addEventListener("change", () => { refresh(); refreshLater(); });
     source.addEventListener("error", () => {
       show("lost", "Reconnecting");
       if (source && source.readyState === EventSource.CLOSED) {
@@ -92,6 +211,25 @@
     if (isPaused) { show("paused", "Paused"); } else { connect(); }
     // The server sends no event when a run only reports progress or logs.
     setInterval(() => { if (source && document.querySelector("#live[data-changing]")) refresh(); }, 5000);
+    document.querySelector("[data-reload]")?.addEventListener("click", refresh);
+    document.addEventListener("close", () => { if (isMissed) refresh(); }, true);
+  }
+
+  // ---------------------------------------------------------------- time zone
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  });
+  // The first page of a browser is made before the server knows its zone.
+  if (root.dataset.zoneChoice === "browser" && document.cookie.includes("tickwork_browser_zone=")) {
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const isSame = zone === root.dataset.zone || /^(Etc\/)?(UTC|GMT|Universal|Zulu|UCT)$/.test(zone);
+    const tried = store.get("tickwork-zone-tried");
+    if (!isSame && tried !== zone) {
+      store.set("tickwork-zone-tried", zone);  // a zone that the server does not know is not tried again
+      addEventListener("load", () => setTimeout(() => location.reload(), 0));
+    } else if (isSame) {
+      store.set("tickwork-zone-tried", "");
+    }
   }
 
   // ---------------------------------------------------------------- charts
@@ -103,13 +241,17 @@
       place.replaceChildren();
       const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 },
         ticks: { show: false }, font: "11px system-ui" };
+      const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit",
+        timeZone: root.dataset.zone || "UTC" });
+      const times = (u, ticks) => ticks.map((at) => clock.format(new Date(at * 1000)));
       const line = (label, name) => ({ label, stroke: colour(name), width: 2,
         fill: `${colour(name)}22`, points: { show: false } });
       new uPlot({
         width: place.clientWidth, height: place.clientHeight, legend: { show: false },
         cursor: { y: false }, padding: [8, 8, 0, 0],
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1000), root.dataset.zone || "UTC"),
         scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 4)] } },
-        axes: [axis, { ...axis, size: 36 }],
+        axes: [{ ...axis, values: times }, { ...axis, size: 36 }],
         series: [{}, line("created", "--busy"), line("completed", "--good"), line("failed", "--bad")],
       }, data, place);
     }
@@ -193,6 +335,8 @@
   // On a phone the list of pages scrolls: show where this one is.
   const current = document.querySelector(".nav a[aria-current]");
   if (current) current.scrollIntoView({ block: "nearest", inline: "center" });
+  // Of a chart over time that scrolls, the end is the present.
+  for (const each of document.querySelectorAll("[data-end]")) each.scrollLeft = each.scrollWidth;
   drawCharts();
   refreshTimes();
 })();

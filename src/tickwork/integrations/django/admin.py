@@ -1,10 +1,12 @@
-"""Read-only admin pages for runs and schedules, with actions.
+"""Admin pages for runs and schedules, with actions. Schedules can be created and edited.
 
-Actions need the permission to change runs or schedules; nothing else can be changed.
+Actions and edits need the permission to change runs or schedules. What code defines cannot be
+edited.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from django.contrib import admin, messages
@@ -14,10 +16,13 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 
+from tickwork._control.audit import subject_of
+from tickwork._domain.job import ScheduleOrigin
 from tickwork.errors import TickworkError
 from tickwork.integrations.django.application import app, database_alias
 from tickwork.integrations.django.fields import TickworkIdField
 from tickwork.integrations.django.models import STATUSES, RunEntry, ScheduleEntry
+from tickwork.integrations.django.schedule_form import ScheduleForm, list_firings
 
 ROWS_MAX: Final = 10_000
 """How many rows the pages of a list reach. Filters find the others."""
@@ -139,6 +144,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         rows: Iterable[T],
         act: Callable[[T], bool],
         *,
+        action: str,
         done: str,
         undone: str,
     ) -> None:
@@ -148,7 +154,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             self.message_user(request, text, messages.ERROR)
             return
         changed = unchanged = 0
-        for row in rows:
+        chosen = list(rows)
+        _audit(request, action, chosen)
+        for row in chosen:
             try:
                 is_changed = act(row)
             except TickworkError as error:
@@ -208,8 +216,8 @@ class RunAdmin(ReadOnlyAdmin):
     @admin.display()
     def attempts(self, run: RunEntry) -> str:
         """The attempts with their errors."""
-        found = _details(run).attempts
-        rows = ((one.attempt, one.outcome, one.error, one.traceback) for one in found)
+        attempts = _details(run).attempts
+        rows = ((one.attempt, one.outcome, one.error, one.traceback) for one in attempts)
         shown = format_html_join("", "<p><b>{}: {}</b> {}</p><pre>{}</pre>", rows)
         return format_html("{} of {}{}", run.attempt, run.attempts_max, shown)
 
@@ -226,7 +234,14 @@ class RunAdmin(ReadOnlyAdmin):
         def act(run: RunEntry) -> bool:
             return bool(app.runs.retry(run.id).id)
 
-        self._apply(request, rows, act, done="{} will run again.", undone="{} cannot run again.")
+        self._apply(
+            request,
+            rows,
+            act,
+            action="run.retry",
+            done="{} will run again.",
+            undone="{} cannot run again.",
+        )
 
     @admin.action(description="Cancel selected runs", permissions=_PERMISSION)
     def cancel(self, request: HttpRequest, rows: QuerySet) -> None:
@@ -237,13 +252,18 @@ class RunAdmin(ReadOnlyAdmin):
             return app.runs.cancel(run.id, reason=reason)
 
         self._apply(
-            request, rows, act, done="{} canceled, or being stopped.", undone="{} had finished."
+            request,
+            rows,
+            act,
+            action="run.cancel",
+            done="{} canceled, or being stopped.",
+            undone="{} had finished.",
         )
 
 
 @admin.register(ScheduleEntry)
 class ScheduleAdmin(ReadOnlyAdmin):
-    """Schedules: when they are due; pause, resume and run now."""
+    """Schedules: when they are due; create, edit, pause, resume and run now."""
 
     list_display = ("name", "tenant", "job", "rule", "next_due", "last_fired_at", "is_paused")
     list_filter = (PausedFilter, JobFilter)
@@ -251,12 +271,57 @@ class ScheduleAdmin(ReadOnlyAdmin):
     search_help_text = "The id of a schedule, or the whole name of a schedule, a job or a tenant."
     sortable_by = ("name", "tenant", "job")
     actions = ("run_now", "pause", "resume")
+    form = ScheduleForm
     fieldsets = (
         (None, {"fields": ("name", "tenant", "job", "rule", "zone", "queue", "origin")}),
         ("Times", {"fields": ("next_due", "last_fired_at")}),
         ("Pause", {"fields": ("is_paused", "paused_at", "paused_until", "pause_note")}),
     )
     readonly_fields = ("rule", "next_due", "is_paused")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may create schedules."""
+        return bool(request.user.has_perm(f"{self.opts.app_label}.add_{self.opts.model_name}"))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether the user may edit schedules, and this one is not defined in code."""
+        is_code = obj is not None and obj.origin == ScheduleOrigin.CODE
+        return self.has_operate_permission(request) and not is_code
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The fields of the form; for a schedule of code, its columns."""
+        if obj is not None and not self.has_change_permission(request, obj):
+            return self.fieldsets
+        fields = ("name", "tenant", "job", "rule_source", "timezone", "arguments", "queue")
+        return [(None, {"fields": fields}), *(self.fieldsets[1:] if obj is not None else ())]
+
+    def get_readonly_fields(self, _: HttpRequest, obj: Any = None) -> Any:
+        """The name identifies a schedule: it is given once."""
+        if obj is None:
+            return self.readonly_fields
+        times = ("last_fired_at", "paused_at", "paused_until", "pause_note")
+        return (*self.readonly_fields, *times, "name", "tenant")
+
+    def save_model(self, request: HttpRequest, obj: ScheduleEntry, form: Any, change: Any) -> None:
+        """Write the schedule as ``app.schedules`` does."""
+        action = "schedule.change" if change else "schedule.create"
+        _record(request, action, f"schedule/{form.instance.name}", {"fields": form.changed_data})
+        written = form.write()
+        rows = ScheduleEntry.objects.using(database_alias())
+        obj.pk = rows.get(name=written.name, tenant=written.tenant).pk
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Show the next firings: those of a preview, or of the schedule as it is stored."""
+        form, stored = context["adminform"].form, context["original"]
+        context["has_schedule_form"] = "rule_source" in form.fields
+        if getattr(form, "is_preview", False) and form.firings:
+            context["firings"], context["errors"] = form.firings, None
+        elif stored is not None and not form.is_bound:
+            with suppress(TickworkError):
+                context["firings"] = list_firings(stored.name, stored.tenant)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display()
     def rule(self, schedule: ScheduleEntry) -> str:
@@ -280,7 +345,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
         def act(schedule: ScheduleEntry) -> bool:
             return app.schedules.run_now(schedule.name, tenant=schedule.tenant).is_new
 
-        self._apply(request, rows, act, done="{} will run now.", undone="{} has a run already.")
+        self._apply(
+            request,
+            rows,
+            act,
+            action="schedule.run",
+            done="{} will run now.",
+            undone="{} has a run already.",
+        )
 
     @admin.action(description="Pause selected schedules", permissions=_PERMISSION)
     def pause(self, request: HttpRequest, rows: QuerySet) -> None:
@@ -292,7 +364,14 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 return False
             return app.schedules.pause(schedule.name, tenant=schedule.tenant, note=note).is_paused
 
-        self._apply(request, rows, act, done="{} paused.", undone="{} was paused already.")
+        self._apply(
+            request,
+            rows,
+            act,
+            action="schedule.pause",
+            done="{} paused.",
+            undone="{} was paused already.",
+        )
 
     @admin.action(description="Resume selected schedules", permissions=_PERMISSION)
     def resume(self, request: HttpRequest, rows: QuerySet) -> None:
@@ -303,7 +382,33 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 return False
             return not app.schedules.resume(schedule.name, tenant=schedule.tenant).is_paused
 
-        self._apply(request, rows, act, done="{} resumed.", undone="{} was not paused.")
+        self._apply(
+            request,
+            rows,
+            act,
+            action="schedule.resume",
+            done="{} resumed.",
+            undone="{} was not paused.",
+        )
+
+
+def _audit(request: HttpRequest, action: str, rows: Sequence[Any]) -> None:
+    """One entry in the audit log about an action on these rows."""
+    if not rows:
+        return
+    names = [getattr(row, "name", row.pk) for row in rows]
+    subject, detail = subject_of(action.partition(".")[0], names, now=app.clock.now())
+    _record(request, action, subject, detail or {"tenant": rows[0].tenant})
+
+
+def _record(request: HttpRequest, action: str, subject: str, detail: dict[str, Any]) -> None:
+    app.audit.record(
+        action,
+        subject,
+        actor=request.user.get_username(),
+        source=f"admin, {request.META.get('REMOTE_ADDR', '')}",
+        detail={name: value for name, value in detail.items() if value},
+    )
 
 
 def _details(run: Any) -> Any:

@@ -15,7 +15,7 @@ from django.db.models.signals import post_migrate
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import autodiscover_modules
 
-KEPT_TABLES = frozenset({"tickwork_meta", "tickwork_gate", "tickwork_news"})
+KEPT_TABLES = frozenset({"tickwork_meta", "tickwork_gate", "tickwork_change_counter"})
 """Tables with rows that an installation creates."""
 THREAD_END_SECONDS = 2.0
 """How long the threads of a worker that was stopped take to end, at most."""
@@ -30,13 +30,14 @@ class TickworkConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import ``jobs.py`` of every app."""
+        """Import ``jobs.py`` of every app, and ``tasks.py`` if it is a backend for tasks."""
         register(check_database)
         connection_created.connect(_release_database, dispatch_uid="tickwork")
         post_migrate.connect(_clear_tables, sender=self, dispatch_uid="tickwork")
         autodiscover_modules("jobs")
         if any(each.get("BACKEND", "").startswith(f"{self.name}.") for each in _task_backends()):
-            import_module(f"{self.name}.tasks")  # it defines the jobs that execute tasks
+            import_module(f"{self.name}.tasks")
+            autodiscover_modules("tasks")  # each task defines a job
 
 
 def _task_backends() -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import connections
 
-from tickwork._define.context import RunContext
-from tickwork.engines.event_loop import limit_time
+from tickwork._engines.local.event_loop import limit_time
+from tickwork._handlers.context import RunContext
 
 _ABORTED: Final = 3  # libpq's PQTRANS_INERROR
 

@@ -28,6 +28,8 @@ def database_url(vendor: str, settings: Mapping[str, Any]) -> str:
     'postgresql://ann@db:5433/shop'
     >>> database_url("postgresql", {"NAME": "shop", "HOST": "/tmp", "OPTIONS": {"pool": True}})
     'postgresql:///shop?host=%2Ftmp'
+    >>> database_url("postgresql", {"NAME": "shop", "OPTIONS": {"options": "-c search_path=a+b"}})
+    'postgresql:///shop?options=-c%20search_path%3Da%2Bb'
     >>> database_url("mysql", {"NAME": "shop", "USER": "ann", "PASSWORD": "a/b", "HOST": ""})
     'mysql://ann:a%2Fb@/shop'
     """
@@ -49,7 +51,8 @@ def database_url(vendor: str, settings: Mapping[str, Any]) -> str:
     port = settings.get("PORT")
     place = f"{user}@" * bool(user) + host + f":{port}" * bool(port)
     name = quote(str(settings.get("NAME") or ""), safe="")
-    tail = f"?{urlencode(query)}" if query else ""
+    # libpq takes a plus sign for itself, not for a space.
+    tail = f"?{urlencode(query, quote_via=quote, safe='')}" if query else ""
     return f"{SCHEMES[vendor]}://{place}/{name}{tail}"
 
 

@@ -57,5 +57,5 @@ class InstantField(models.Field):
         """The time, with or without a zone as ``USE_TZ`` requires."""
         if value is None:
             return None
-        found = _START + timedelta(microseconds=int(value))
-        return found if timezone.settings.USE_TZ else timezone.make_naive(found)
+        moment = _START + timedelta(microseconds=int(value))
+        return moment if timezone.settings.USE_TZ else timezone.make_naive(moment)

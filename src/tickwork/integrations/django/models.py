@@ -5,8 +5,8 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 
+from tickwork._domain.runs.status import RunStatus
 from tickwork._domain.schedules.rules import from_text
-from tickwork._domain.status import RunStatus
 from tickwork.errors import InvalidSchedule
 from tickwork.integrations.django.fields import InstantField, TickworkIdField
 

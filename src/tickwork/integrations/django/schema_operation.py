@@ -4,8 +4,8 @@ from typing import Any
 
 from django.db.migrations.operations.base import Operation
 
+from tickwork._stores import schema_statements
 from tickwork.integrations.django.application import database_alias
-from tickwork.stores import schema_statements
 
 
 class InstallSchema(Operation):
@@ -47,6 +47,10 @@ class InstallSchema(Operation):
         for name in _tables(connection):
             if name.startswith("tickwork_") and name != "tickwork_runs":
                 schema_editor.execute(f"DROP TABLE {name}", params=None)
+        if connection.vendor == "postgresql":
+            # A column of a table has it for its default.
+            for sequence in ("tickwork_era", "tickwork_slot_number"):
+                schema_editor.execute(f"DROP SEQUENCE IF EXISTS {sequence}", params=None)
 
     def describe(self) -> str:
         """For ``manage.py migrate --plan``."""
@@ -69,5 +73,5 @@ def _installed_version(connection: Any) -> int:
 
 def _tables(connection: Any) -> list[str]:
     with connection.cursor() as cursor:
-        found = connection.introspection.get_table_list(cursor)
-    return [table.name for table in found]
+        tables = connection.introspection.get_table_list(cursor)
+    return [table.name for table in tables]

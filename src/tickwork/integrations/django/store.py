@@ -6,8 +6,10 @@ from typing import Any, cast
 
 from django.db import NotSupportedError, connections
 
+from tickwork._stores import Store, open_store
+from tickwork._stores.cipher import Cipher
+from tickwork.integrations.django.database_access import check_access
 from tickwork.integrations.django.database_url import check_vendor, database_url
-from tickwork.stores import Store, open_store
 
 
 class DjangoStore:
@@ -17,8 +19,9 @@ class DjangoStore:
     connections. The settings are read at each call, because tests replace the database.
     """
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, cipher: Cipher | None = None) -> None:
         self._alias = alias
+        self._cipher = cipher
         self._opening = threading.Lock()
         self._opened: tuple[object, Store] | None = None
 
@@ -39,9 +42,26 @@ class DjangoStore:
             return (connection.connection,)
         return None
 
+    @property
+    def connections_max(self) -> int:
+        """How many connections of its own the store opens."""
+        return self._own().connections_max
+
+    def check_access(self) -> None:
+        """Check that the test that runs, if any, may use the database.
+
+        Raises:
+            DatabaseNotAllowed: It may not.
+        """
+        check_access(self._alias)
+
     def database_time(self) -> datetime:
         """The time of the database in use."""
         return self._current().database_time()
+
+    def with_cipher(self, cipher: Cipher) -> Store:
+        """As :meth:`Store.with_cipher`."""
+        return DjangoStore(self._alias, cipher).as_store()
 
     def using(self, connection: object) -> Store:
         """As :meth:`Store.using`."""
@@ -55,6 +75,7 @@ class DjangoStore:
             opened[1].close()
 
     def _current(self) -> Store:
+        self.check_access()
         own = self._own()
         if self.caller_transaction is None:
             return own
@@ -70,7 +91,11 @@ class DjangoStore:
             if self._opened is None or self._opened[0] != key:
                 if self._opened is not None:
                     self._opened[1].close()
-                self._opened = key, self._open(settings)
+                store = self._open(settings)
+                self._opened = (
+                    key,
+                    store if self._cipher is None else store.with_cipher(self._cipher),
+                )
             return self._opened[1]
 
     def _open(self, settings: dict[str, Any]) -> Store:
@@ -84,6 +109,6 @@ class DjangoStore:
                 "Tickwork cannot use a private database in memory: a worker needs a connection of "
                 "its own. Name a file in DATABASES."
             )
-        from tickwork.stores.sqlite.store import SqliteStore  # noqa: PLC0415  # loaded on demand
+        from tickwork._stores.sqlite.store import SqliteStore  # noqa: PLC0415  # loaded on demand
 
         return SqliteStore(name)

@@ -105,3 +105,8 @@ def order_once(item: str, ctx: RunContext) -> None:
     with transaction.atomic():
         Order.objects.create(item=item)
         ctx.complete(connection=connection)
+
+
+@app.job
+def describe_box(item: str) -> str:
+    return f"a box with a {item}"

@@ -1,6 +1,7 @@
 from django_tasks import task
 
 from shop.models import Order
+from tickwork.integrations.django.tasks import job_options
 
 
 class NoStock(Exception):
@@ -35,3 +36,11 @@ def order(item):
 @task
 def unserializable():
     return object()
+
+
+@task(takes_context=True)
+@job_options(attempts=3, delays=["0s"], concurrency=2)
+def succeed_late(context):
+    if context.attempt < 3:
+        raise NoStock("not yet")
+    return context.attempt

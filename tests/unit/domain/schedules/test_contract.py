@@ -1,4 +1,4 @@
-"""Every rule keeps the contract of a `Schedule`, whatever it is made of."""
+"""Every rule keeps the contract of a `Rule`, whatever it is made of."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice, pairwise, takewhile
@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
-from tickwork._domain.schedules.contract import Schedule, walk
+from tickwork._domain.schedules.contract import Rule, walk
 from tickwork._domain.schedules.cron import Cron
-from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import Pattern
 from tickwork._domain.schedules.recurrence import Missing, Recurrence, Unit
 from tickwork._domain.schedules.rules import from_text
 from tickwork.errors import NaiveDatetime
+from tickwork.schedules import Timetable
 
 SECOND = timedelta(seconds=1)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -88,7 +88,7 @@ class TestEveryRule:
     """The ticker relies on all of this, for any rule."""
 
     def test_it_is_a_schedule(self, rule):
-        assert isinstance(rule, Schedule)
+        assert isinstance(rule, Rule)
         assert hash(rule) == hash(rule)
         assert rule.describe()
 
@@ -167,8 +167,8 @@ class TestUnfinished:
         ids=["nothing options", "no anchor", "no key"],
     )
     def test_it_is_a_schedule(self, chain):
-        assert isinstance(chain, Schedule)
+        assert isinstance(chain, Rule)
 
     @pytest.mark.parametrize("thing", [None, "hourly", 5, timedelta(hours=1), SPRING])
     def test_other_objects_are_no_rules(self, thing):
-        assert not isinstance(thing, Schedule)
+        assert not isinstance(thing, Rule)

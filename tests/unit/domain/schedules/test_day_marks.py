@@ -6,7 +6,7 @@ import pytest
 
 from tickwork import schedules
 from tickwork._domain.schedules.fields import DayMarks
-from tickwork._domain.schedules.rrule import find_rrules
+from tickwork.export.rrule import find_rrules
 
 BEGIN = datetime(2026, 1, 7, tzinfo=UTC)
 CRON_BY_MARK = {

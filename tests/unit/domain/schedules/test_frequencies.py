@@ -10,13 +10,14 @@ import pytest
 
 from tickwork._domain.schedules.bounds import Bounded, Windowed
 from tickwork._domain.schedules.cron import Cron
-from tickwork._domain.schedules.frequencies import Frequencies, Timetable
+from tickwork._domain.schedules.frequencies import Frequencies
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import Pattern
 from tickwork._domain.schedules.recurrence import Missing, Recurrence
 from tickwork._domain.schedules.rules import from_text
 from tickwork._domain.schedules.timing import Timing
-from tickwork.errors import CronError, InvalidSchedule, NaiveDatetime
+from tickwork.errors import CronError, InvalidDuration, InvalidSchedule, NaiveDatetime
+from tickwork.schedules import Timetable
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
 JUST_BEFORE = NEW_YEAR - timedelta(seconds=1)
@@ -311,6 +312,18 @@ class TestRefining:
 
     def test_weekly_is_sunday_at_midnight(self):
         assert first_of(Timetable().weekly(), 1) == days("01-04")
+
+    @pytest.mark.parametrize("length", ["90m", "1h30m", timedelta(minutes=90), 5400])
+    def test_every_takes_a_length_of_time(self, length):
+        assert Timetable().every(length) == Timetable().every(minutes=90)
+
+    def test_every_takes_one_length_only(self):
+        with pytest.raises(InvalidSchedule, match="one length of time"):
+            Timetable().every("90m", seconds=5)
+
+    def test_every_names_what_is_not_a_length_of_time(self):
+        with pytest.raises(InvalidDuration, match="soon"):
+            Timetable().every("soon")
 
     def test_every_hour_is_an_alias_of_hourly(self):
         assert Timetable().every_hour().rule() == Timetable().hourly().rule()

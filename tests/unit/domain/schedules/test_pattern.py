@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.fields import bits
-from tickwork._domain.schedules.frequencies import Timetable
 from tickwork._domain.schedules.pattern import SYMBOLS, FieldTexts, Pattern
 from tickwork._domain.schedules.rules import from_text
 from tickwork.errors import InvalidSchedule
+from tickwork.schedules import Timetable
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
 

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tickwork._domain.schedules.bounds import Bounded, Window, Windowed
-from tickwork._domain.schedules.contract import Schedule
+from tickwork._domain.schedules.contract import Rule
 from tickwork._domain.schedules.cron import Cron
 from tickwork._domain.schedules.interval import Interval, Once
 from tickwork._domain.schedules.pattern import FieldTexts, Pattern
@@ -113,7 +113,7 @@ def restrict(rules):
 
 rules = st.recursive(plain_rules, restrict, max_leaves=3)
 
-ONE_OF_EACH: list[Schedule] = [
+ONE_OF_EACH: list[Rule] = [
     Cron.parse("H 9 * * 1-5", tz="Europe/Berlin", key="report"),
     Pattern.of(minute="*/15", hour=range(9, 18), year=2026),
     Interval(length=timedelta(minutes=15), anchor=T0),

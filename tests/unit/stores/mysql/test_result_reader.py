@@ -9,8 +9,8 @@ import pymysql
 import pytest
 from pymysql.constants import CR, FIELD_TYPE, SERVER_STATUS
 
-from tickwork.stores.mysql import result_reader
-from tickwork.stores.mysql.result_reader import read_results
+from tickwork._stores.mysql import result_reader
+from tickwork._stores.mysql.result_reader import read_results
 
 UTF8, BINARY = 45, 63
 MORE = SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS

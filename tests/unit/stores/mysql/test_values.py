@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Rows, Statement, StatementResult
-from tickwork.stores.mysql.bulk_insert import BULK_MIN
-from tickwork.stores.mysql.connection import _packets, settings_of
-from tickwork.stores.mysql.literals import listed, literal
-from tickwork.stores.mysql.statement_runner import run_statement
-from tickwork.stores.mysql.values import encoded, template
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.statement import Rows, Statement, StatementResult
+from tickwork._stores.mysql.bulk_insert import BULK_MIN
+from tickwork._stores.mysql.connection import _packets, settings_of
+from tickwork._stores.mysql.literals import listed, literal
+from tickwork._stores.mysql.statement_runner import run_statement
+from tickwork._stores.mysql.values import encoded, template
 
-QUERIES = Queries("tickwork.stores.mysql")
+QUERIES = Queries("tickwork._stores.mysql")
 
 
 def parsed(text: str) -> str:

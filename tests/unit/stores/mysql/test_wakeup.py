@@ -2,7 +2,7 @@
 
 import pytest
 
-from tickwork.stores.mysql.wakeup import poll_interval
+from tickwork._stores.mysql.wakeup import poll_interval
 
 
 @pytest.mark.parametrize(

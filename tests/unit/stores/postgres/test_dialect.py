@@ -4,15 +4,13 @@ import re
 
 import pytest
 
-from tickwork._domain.status import FINAL, PHASES, RunStatus
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores.postgres import connection
+from tickwork._stores.postgres.store import PostgresStore
 from tickwork.errors import DriverMissing
-from tickwork.stores._sql.migrate import migrations
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores.postgres import connection
-from tickwork.stores.postgres.store import PostgresStore
 
-POSTGRES = Queries("tickwork.stores.postgres")
-SQLITE = Queries("tickwork.stores.sqlite")
+POSTGRES = Queries("tickwork._stores.postgres")
+SQLITE = Queries("tickwork._stores.sqlite")
 OWN = POSTGRES.names - SQLITE.names
 PLACES = re.compile(r"\?(\d*)|step\.column(\d+)")
 
@@ -30,7 +28,7 @@ BATCHES = sorted(
     for name in SQLITE.names
     if any("?" in part or ":rows" in part for part in SQLITE(name).parts)
 )
-OUR_BATCHES = [name for name in BATCHES if name in POSTGRES]
+OUR_BATCHES = [name for name in BATCHES if name in POSTGRES.names]
 COLUMNS = re.compile(r":[cev](\d+)\b")
 
 
@@ -59,38 +57,14 @@ class TestNames:
         assert sorted(ours - OWN) == OUR_BATCHES
 
 
-class TestTables:
-    """The constraints say what the tables of the domain say."""
-
-    @pytest.fixture
-    def script(self) -> str:
-        steps = migrations("tickwork.stores.postgres")
-        return "\n".join(text for step in steps for text in step.statements)
-
-    def test_every_status_and_phase_has_its_place(self, script):
-        for status, phases in PHASES.items():
-            assert f"'{status.value}'" in script
-            for phase in phases:
-                assert f"'{phase.value}'" in script
-
-    def test_history_takes_what_is_final(self, script):
-        [listed] = re.findall(r"CHECK \(status IN \(([^)]*)\)\)", script)
-
-        assert {RunStatus(word.strip(" '")) for word in listed.split(",")} == FINAL
-
-    def test_another_prefix_goes_everywhere(self):
-        for step in migrations("tickwork.stores.postgres", prefix="other_"):
-            assert "tickwork_" not in "\n".join(step.statements)
-
-
 class TestDriver:
     def test_without_it_the_error_says_what_to_install(self, monkeypatch):
         import sys
 
         monkeypatch.setitem(sys.modules, "psycopg", None)
         for name in ("connection", "pool"):
-            monkeypatch.delitem(sys.modules, f"tickwork.stores.postgres.{name}", raising=False)
-            monkeypatch.delattr(f"tickwork.stores.postgres.{name}", raising=False)
+            monkeypatch.delitem(sys.modules, f"tickwork._stores.postgres.{name}", raising=False)
+            monkeypatch.delattr(f"tickwork._stores.postgres.{name}", raising=False)
 
         with pytest.raises(DriverMissing, match=r"pip install '\.\[postgres\]'"):
             PostgresStore("postgresql://host/db")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tickwork.stores._sql.queries import Queries
-from tickwork.stores._sql.statement import Statement
-from tickwork.stores.postgres.values import SHAPES_MAX, Message, array_literal, encoded, messages
+from tickwork._stores._sql.queries import Queries
+from tickwork._stores._sql.statement import Statement
+from tickwork._stores.postgres.values import SHAPES_MAX, Message, array_literal, encoded, messages
 
 
 def parsed(literal: str) -> list[str | None]:
@@ -145,7 +145,7 @@ class TestMessages:
         assert message.values == [b"{7}"]
 
     def test_waking_takes_one_statement(self):
-        query = Queries("tickwork.stores.postgres")
+        query = Queries("tickwork._stores.postgres")
 
         assert messages(query("notify", queues=["a"]))[0].values == [b"a"]
         assert messages(query("notify", queues=["a", "b"]))[0].values == [b'{"a","b"}']

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from tickwork.stores._sql.statement import Row, Statement
-from tickwork.stores.sqlite.connection import BULK_MIN, run_statement
+from tickwork._stores._sql.statement import Row, Statement
+from tickwork._stores.sqlite.connection import BULK_MIN, run_statement
 
 INSERT = "INSERT INTO item (kind, id, name, size, note) VALUES ('new', ?1, ?2, ?3, ?4)"
 

@@ -120,6 +120,20 @@ class AdminTest(TestCase):
         self.assertContains(page, "Select rows on one page.")
         self.assertIs(run.status, RunStatus.PENDING)
 
+    def test_every_action_is_in_the_audit_log_with_the_user(self):
+        runs = [jobs.count_orders.delay("1h").dispatch() for _ in range(2)]
+        self.act(RUNS, "cancel", *(run.id for run in runs))
+        self.act(RUNS, "retry", runs[0].id)
+        self.act(SCHEDULES, "pause", self.schedule_id("nightly"))
+
+        pause, retry, cancel = app.audit.list(limit=3)
+        self.assertEqual({each.actor for each in (pause, retry, cancel)}, {"boss"})
+        self.assertEqual((pause.action, pause.subject), ("schedule.pause", "schedule/nightly"))
+        self.assertEqual((retry.action, retry.subject), ("run.retry", f"run/{runs[0].id}"))
+        self.assertEqual(cancel.action, "run.cancel")
+        self.assertTrue(cancel.subject.startswith("bulk/"))  # one entry for both
+        self.assertIn('"total": 2', cancel.detail)
+
     # ------------------------------------------------------------ schedules
 
     def test_lists_schedules(self):
@@ -182,3 +196,90 @@ class AdminTest(TestCase):
         answer = self.client.post(f"{RUNS}{run.id}/change/", {"status": "completed"})
         self.assertEqual(answer.status_code, 403)
         self.assertIs(run.status, RunStatus.PENDING)
+
+    # ------------------------------------------------------------ creating and editing
+
+    VALUES = {
+        "name": "hourly",
+        "tenant": "",
+        "job": "count_orders",
+        "rule_source": "30 * * * *",
+        "timezone": "Europe/Berlin",
+        "arguments": "",
+        "queue": "",
+    }
+
+    def create(self, **values):
+        return self.client.post(f"{SCHEDULES}add/", {**self.VALUES, **values}, follow=True)
+
+    def test_a_schedule_is_created(self):
+        page = self.client.get(f"{SCHEDULES}add/")
+        self.assertContains(page, "Preview the next firings")
+        self.assertContains(self.create(), "was added successfully")
+
+        made = app.schedules.get("hourly")
+        self.assertEqual((made.job, made.zone, made.queue), ("count_orders", "Europe/Berlin", None))
+        self.assertEqual(made.next_due_at.minute, 30)
+        page = self.client.get(f"{SCHEDULES}{self.schedule_id('hourly')}/change/")
+        self.assertContains(page, "Next firings")
+        self.assertContains(page, ":30:00 Europe/Berlin", count=5)
+
+    def test_a_preview_saves_nothing(self):
+        page = self.create(rule_source="0 3 29 2 *", _preview="1")
+
+        self.assertContains(page, "02-29 03:00:00", count=5)
+        self.assertNotContains(page, "Please correct")
+        self.assertEqual([each.name for each in app.schedules.list()], ["nightly"])
+
+    def test_a_schedule_is_edited(self):
+        self.create()
+        path = f"{SCHEDULES}{self.schedule_id('hourly')}/change/"
+        self.assertContains(self.client.get(path), "30 * * * *")
+        values = {**self.VALUES, "rule_source": "daily().hours(9)", "queue": "slow"}
+        page = self.client.post(path, {**values, "_preview": "1"}, follow=True)
+        self.assertContains(page, "09:00:00", count=5)
+        self.assertIsNone(app.schedules.get("hourly").queue)
+
+        self.client.post(path, values)
+        after = app.schedules.get("hourly")
+        self.assertEqual((after.queue, after.rule), ("slow", "at 09:00 (Europe/Berlin)"))
+
+    def test_arguments_are_kept_unless_they_are_given(self):
+        self.create(job="describe_box", arguments='{"item": "book"}')
+        path = f"{SCHEDULES}{self.schedule_id('hourly')}/change/"
+        values = {**self.VALUES, "job": "describe_box", "queue": "slow"}
+        self.client.post(path, values)
+
+        app.schedules.run_now("hourly")
+        [attempt] = testing.drain(app)
+        self.assertEqual(attempt.result, "a box with a book")
+
+    def test_what_is_wrong_is_shown(self):
+        self.create()
+        for values, text in (
+            ({"name": "x", "rule_source": "61 * * * *"}, "61"),
+            ({"name": "x", "arguments": "[1]"}, "must be a JSON object"),
+            ({"name": "x", "arguments": '{"wrong": 1}'}, "wrong"),
+            ({"name": "x", "timezone": "Europe/Berlyn"}, "Europe/Berlyn"),
+            ({"name": "x", "job": "unknown"}, "Select a valid choice"),
+            ({"rule_source": "0 9 * * *"}, "hourly"),
+        ):
+            page = self.create(**values)
+            self.assertContains(page, "Please correct")
+            self.assertContains(page, text)
+        self.assertEqual(len(app.schedules.list()), 2)
+
+    def test_what_code_defines_cannot_be_edited(self):
+        path = f"{SCHEDULES}{self.schedule_id('nightly')}/change/"
+
+        self.assertNotContains(self.client.get(path), 'name="_save"')
+        self.assertEqual(self.client.post(path, self.VALUES).status_code, 403)
+
+    def test_permissions_to_create_and_to_edit(self):
+        self.create()
+        path = f"{SCHEDULES}{self.schedule_id('hourly')}/change/"
+        self.client.force_login(self.reader)
+
+        self.assertEqual(self.client.get(f"{SCHEDULES}add/").status_code, 403)
+        self.assertNotContains(self.client.get(path), 'name="_save"')
+        self.assertEqual(self.client.post(path, self.VALUES).status_code, 403)

@@ -3,12 +3,15 @@
 import io
 from contextlib import redirect_stdout
 
+import click
 from django.core.management import call_command
 from django.db import connection
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from shop import jobs
+from tickwork.errors import JobNotFound, SchemaMissing
 from tickwork.integrations.django import app
+from tickwork.integrations.django.management.commands.tickwork import Command
 
 
 def output_of(*command, **options):
@@ -18,11 +21,37 @@ def output_of(*command, **options):
     return printed.getvalue()
 
 
+def help_of(*command):
+    group = app.cli()
+    found = group.get_command(click.Context(group), command[0]) if command else group
+    return found.get_help(click.Context(found))
+
+
 class CommandTest(TestCase):
     def test_status(self):
         jobs.count_orders.dispatch()
 
         self.assertIn("count_orders", output_of("tickwork", "status"))
+
+    def test_messages_name_commands_of_the_project(self):
+        run = jobs.count_orders.dispatch()
+
+        [cause] = app.explain(run.id).causes
+        self.assertEqual(cause.fix, "Start one: python manage.py tickwork work")
+        self.assertIn("`python manage.py migrate`", str(SchemaMissing("django://default")))
+        self.assertNotIn("install=True", str(SchemaMissing("django://default")))
+        self.assertIn("python manage.py tickwork runs", help_of("runs"))
+        self.assertNotIn("tickwork init", help_of())
+        self.assertNotIn("tickwork -a", help_of("work"))
+        with self.assertRaisesRegex(JobNotFound, r"Define it in jobs\.py of an app"):
+            app.dispatch("unknown")
+
+    def test_the_usage_is_the_command_of_the_project(self):
+        with self.assertRaises(SystemExit):
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                Command().run_from_argv(["manage.py", "tickwork", "work", "--help"])
+        self.assertIn("Usage: python manage.py tickwork work [OPTIONS]", printed.getvalue())
 
     def test_jobs_are_found(self):
         self.assertLessEqual({"ship", "count_orders", "charge"}, set(app.registry.job_names()))
@@ -59,7 +88,6 @@ class MigrationTest(TransactionTestCase):
         self.assertIn("CREATE TABLE tickwork_run", shown)
 
     def test_backwards_and_forwards(self):
-        call_command("migrate", "tickwork", "0002", verbosity=0)
         self.assertIn("tickwork_run", self.tables())
         call_command("migrate", "tickwork", "zero", verbosity=0)
         self.assertEqual(self.tables(), [])

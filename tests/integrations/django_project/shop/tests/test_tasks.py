@@ -3,16 +3,27 @@
 from datetime import timedelta
 
 from django.db import transaction
-from django.test import TestCase, TransactionTestCase
+from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone
-from django_tasks import TaskResultStatus, default_task_backend
+from django_tasks import TaskResultStatus, default_task_backend, task
 from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from shop import jobs, tasks
 from shop.models import Order
 from tickwork import RunStatus, testing
+from tickwork.errors import InvalidOption
 from tickwork.integrations.django import app
+from tickwork.integrations.django.tasks import job_options
+
+
+def think():
+    return 42
+
+
+def late_task():
+    """A task that is made now."""
+    return task(think)
 
 
 class BackendTest(TestCase):
@@ -52,6 +63,41 @@ class BackendTest(TestCase):
                 default_task_backend.get_result(unknown)
         with self.assertRaises(TaskResultDoesNotExist):
             default_task_backend.get_result(jobs.count_orders.dispatch().id)
+
+    def test_the_result_of_enqueue_equals_the_one_of_get_result(self):
+        result = tasks.add.using(priority=7).enqueue(20, other=22)
+
+        self.assertEqual(tasks.add.get_result(result.id), result)
+
+    def test_a_task_is_a_job_with_its_own_name_and_options(self):
+        run = app.get_run(tasks.succeed_late.enqueue().id).read()
+        self.assertEqual((run.job, run.attempts_max), ("shop.tasks.succeed_late", 3))
+        testing.drain(app)
+        names = {limit.name for limit in app.limits.list()}
+        self.assertIn("job:shop.tasks.succeed_late", names)
+
+    def test_a_task_is_retried(self):
+        result = tasks.succeed_late.enqueue()
+        testing.drain(app)
+        result.refresh()
+
+        self.assertEqual((result.return_value, result.attempts), (3, 3))
+        self.assertEqual([each.exception_class for each in result.errors], [tasks.NoStock] * 2)
+
+    def test_what_belongs_to_the_task_is_no_option_of_its_job(self):
+        with self.assertRaisesRegex(InvalidOption, "belongs to the task"):
+            job_options(priority=10)
+
+    def test_options_of_the_backend_are_those_of_its_jobs(self):
+        settings = {
+            "default": {
+                "BACKEND": "tickwork.integrations.django.tasks.TickworkBackend",
+                "OPTIONS": {"attempts": 5},
+            }
+        }
+        with override_settings(TASKS=settings):
+            result = late_task().enqueue()
+            self.assertEqual(app.get_run(result.id).read().attempts_max, 5)
 
     def test_a_failure(self):
         result = tasks.fail.enqueue("none\nleft")
@@ -113,6 +159,7 @@ class BackendTest(TestCase):
         result.refresh()
         self.assertEqual(result.status, TaskResultStatus.FAILED)
         self.assertIs(result.errors[0].exception_class, TypeError)
+        self.assertIn("Unsupported type", result.errors[0].traceback)
 
     def test_invalid_tasks(self):
         with self.assertRaises(InvalidTaskError):

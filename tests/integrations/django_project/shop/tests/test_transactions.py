@@ -1,5 +1,6 @@
 """A dispatch takes part in the ORM's transaction."""
 
+import base64
 import threading
 
 from django.db import IntegrityError, connection, connections, transaction
@@ -8,13 +9,24 @@ from django.test import Client, TransactionTestCase
 
 from shop.jobs import count_orders, ship
 from shop.models import Order
-from tickwork import RunStatus, events
+from tickwork import RunStatus, Tickwork, events
 from tickwork.errors import NotCommitted, RunNotFound
 from tickwork.integrations.django import app
+from tickwork.integrations.django.store import DjangoStore
 
 
 class Undo(Exception):
     pass
+
+
+class Reversed:
+    """Encrypts nothing, but the plain text is not in what it returns."""
+
+    def encrypt(self, data):
+        return base64.b64encode(data)[::-1]
+
+    def decrypt(self, token):
+        return base64.b64decode(token[::-1])
 
 
 def visible_ids():
@@ -129,6 +141,30 @@ class DispatchTest(TransactionTestCase):
         self.assertIs(run.status, RunStatus.PENDING)
         with self.assertRaises(RunNotFound):
             app.get_run(again.id).read()
+
+    def test_payloads_are_encrypted_in_a_transaction_and_outside(self):
+        other = Tickwork(
+            "django://default",
+            install=False,
+            store=DjangoStore("default").as_store(),
+            encrypt=Reversed(),
+        )
+
+        @other.job
+        def charge(card: str) -> None: ...
+
+        with transaction.atomic():
+            first = charge.dispatch(card="plain-4711")
+        second = charge.dispatch(card="plain-4711")
+
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT args FROM tickwork_run")
+            rows = cursor.fetchall()
+        self.assertEqual(len(rows), 2)
+        self.assertNotIn("plain-4711", repr(rows))
+        for run in (first, second):
+            self.assertIn("plain-4711", other.get_run(run.id).read().args)
+        other.close()
 
     def test_waiting_for_a_run_of_the_open_transaction_is_refused(self):
         with transaction.atomic():

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from tickwork.integrations.django.application import app
+from tickwork.integrations.django.application import PROGRAM, app
 
 
 class Command(BaseCommand):
@@ -16,7 +16,7 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run the command line; it also ends the process."""
-        app.cli()(argv[2:], prog_name=f"{argv[0]} tickwork")
+        app.cli()(argv[2:], prog_name=PROGRAM)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For ``call_command("tickwork", "status")``."""
@@ -24,6 +24,6 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, arguments: list[str], **__: Any) -> None:
         """Run the command line, and return."""
-        code = app.cli().main(arguments, prog_name="manage.py tickwork", standalone_mode=False)
+        code = app.cli().main(arguments, prog_name=PROGRAM, standalone_mode=False)
         if code:
             sys.exit(code)

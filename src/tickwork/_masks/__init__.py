@@ -1,0 +1,1 @@
+"""Masks secrets in texts. It imports only dialects, so that errors can use it."""

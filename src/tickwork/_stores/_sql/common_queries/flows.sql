@@ -1,0 +1,84 @@
+-- name: copy_steps
+-- What is done need not be done again: the values of steps, and sleeps that are over.
+INSERT INTO tickwork_step (run, {step_columns})
+SELECT :id::uuid, {step_columns} FROM tickwork_step FORCE INDEX (PRIMARY)
+WHERE run = :old::uuid
+  AND (
+      (kind = 'step' AND state = 'done')
+      OR (kind = 'sleep' AND (state = 'done' OR until <= :now::bigint))
+  );
+
+-- name: set_links
+UPDATE tickwork_run SET links = :links::integer WHERE id = :id::uuid;
+
+-- name: insert_event
+-- The first event of a name and key stays. The id tells whether it is this one.
+INSERT INTO tickwork_event (tenant, event, {key}, id, data, at, until)
+VALUES (
+    :tenant::text, :event::text, :key::text, :id::uuid, :data::text, :at::bigint, :until::bigint
+)
+{keep_first};
+
+-- name: find_event
+SELECT id, data FROM tickwork_event FORCE INDEX (PRIMARY)
+WHERE tenant = :tenant::text AND event = :event::text AND {key} = :key::text;
+
+-- name: insert_outbox
+INSERT INTO tickwork_outbox (id, kind, tenant, event, {key})
+VALUES (:id::uuid, 'event', :tenant::text, :event::text, :key::text)
+{keep_first};
+
+-- name: take_outbox
+SELECT id, tenant, event, {key} FROM tickwork_outbox FORCE INDEX (PRIMARY)
+ORDER BY id
+LIMIT :limit::bigint
+{skip_locked};
+
+-- name: oldest_outbox
+SELECT id FROM tickwork_outbox FORCE INDEX (PRIMARY)
+ORDER BY id
+LIMIT 1;
+
+-- name: delete_outbox
+DELETE FROM tickwork_outbox WHERE id {in_ids};
+
+-- name: insert_wait
+INSERT INTO tickwork_wait (run, tenant, event, {key})
+VALUES (:run::uuid, :tenant::text, :event::text, :key::text);
+
+-- name: waits_of_event
+SELECT run FROM tickwork_wait FORCE INDEX (event)
+WHERE event = :event::text AND {key} = :key::text AND tenant = :tenant::text
+ORDER BY run
+LIMIT :limit::bigint;
+
+-- name: delete_waits
+DELETE FROM tickwork_wait WHERE run {in_ids};
+
+-- name: live_ids
+SELECT id FROM tickwork_run FORCE INDEX (PRIMARY) WHERE id {in_ids};
+
+-- name: lock_suspended
+SELECT id, phase FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id {in_ids}
+ORDER BY id
+{skip_locked};
+
+-- name: wake_runs
+-- The rows are locked already.
+UPDATE tickwork_run FORCE INDEX (PRIMARY)
+SET {set_era} phase = 'ready', due_at = :now::bigint
+WHERE id {in_ids};
+
+-- name: settle_step
+UPDATE tickwork_step FORCE INDEX (PRIMARY)
+SET state = :state::text, value = :value::text, token = :token::integer
+WHERE run = :run::uuid AND name = :name::text AND state = 'open';
+
+-- name: end_sleeps
+UPDATE tickwork_step FORCE INDEX (PRIMARY)
+SET state = 'done'
+WHERE run = :run::uuid AND kind = 'sleep' AND state = 'open';
+
+-- name: prune_events
+DELETE FROM tickwork_event WHERE until < :now::bigint;

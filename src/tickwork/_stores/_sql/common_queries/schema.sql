@@ -1,0 +1,2 @@
+-- name: get_version
+SELECT version, compatible_from FROM tickwork_meta;

@@ -1,1 +1,0 @@
-"""Test suites that every store and every engine must pass. They need pytest."""

@@ -1,0 +1,50 @@
+"""A stored rule as one would type it."""
+
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+
+from tickwork import schedules
+from tickwork._calendars.calendars import NO_CALENDARS
+from tickwork._config.rule_text import parse_rule_text, write_rule_text
+from tickwork.errors import InvalidSchedule
+
+ANCHOR = datetime(2026, 3, 1, 9, tzinfo=UTC)
+read = partial(parse_rule_text, calendars=NO_CALENDARS)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("30 2 * * MON-FRI", "30 2 * * MON-FRI"),
+        ("H 3 * * *", "H 3 * * *"),
+        ("@daily", "@daily"),
+        ("daily().hours(2)", "minutes=0 hours=2"),
+        ("every_five_minutes().weekdays()", "minutes=*/5 wday=1-5"),
+        ("once('2026-12-24T18:00:00+00:00')", "once('2026-12-24T18:00:00+00:00')"),
+        ("every(minutes=7)", "every(seconds=420, starting='2026-03-01T09:00:00+00:00')"),
+    ],
+)
+def test_it_is_short_where_it_means_the_same(text, typed):
+    rule = read(text, symbols={}).rule(tz="Europe/Berlin", anchor=ANCHOR, key="x")
+
+    assert write_rule_text(rule.to_text()) == typed
+
+
+@pytest.mark.parametrize(
+    "text", ["every_second()", "daily().max_firings(3)", "daily().between('9:00', '10:00')"]
+)
+def test_other_rules_stay_as_they_are_stored(text):
+    rule = read(text, symbols={}).rule(tz="UTC", anchor=ANCHOR, key="x")
+    stored = rule.to_text()
+
+    assert write_rule_text(stored) == stored
+    again = read(stored, symbols={}).rule(tz="UTC", anchor=ANCHOR, key="x")
+    assert again.to_text() == stored
+
+
+def test_a_row_that_cannot_be_read_stays_as_it_is():
+    assert write_rule_text("not JSON") == "not JSON"
+    with pytest.raises(InvalidSchedule):
+        read('{"kind": "lunar"}', symbols=schedules.SYMBOLS)
