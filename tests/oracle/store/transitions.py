@@ -320,9 +320,14 @@ def _mark_skips(tables: Tables, steps: Iterable[Transition]) -> None:
         del tables.history[run_id]
         tables.logs.pop(run_id, None)
     for name, at in ended:
-        mark = tables.skip_marks.get(name)
-        if mark is not None and mark.last_at < at:
-            tables.skip_marks[name] = None
+        end_skips(tables, name, at)
+
+
+def end_skips(tables: Tables, name: ScheduleName, at: datetime) -> None:
+    """End the sequence of skips before a finished firing: later skips get a new row."""
+    mark = tables.skip_marks.get(name)
+    if mark is not None and mark.last_at < at:
+        tables.skip_marks[name] = None
 
 
 def _find_mark(tables: Tables, name: ScheduleName) -> SkipMark[datetime] | None:

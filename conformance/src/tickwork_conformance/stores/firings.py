@@ -908,6 +908,33 @@ class TestFiringsSkipsInARow:
             ("closed", minute(3), None, 1),
         ]
 
+    @pytest.mark.parametrize("is_one_run", [True, False], ids=["a run", "its schedule"])
+    def test_a_canceled_run_that_waited_begins_a_new_row(self, store, clock, worker, is_one_run):
+        added(store)
+        self.skip_next(store, clock, worker)
+        [run] = tick(store, clock).runs
+        if is_one_run:
+            store.cancel(run.id, now=clock.now())
+        else:
+            store.cancel_schedule("", "digest", now=clock.now())
+        clock.advance(minutes=1)
+        self.skip_next(store, clock, worker)
+
+        assert self.skips(store) == [("closed", NOON, None, 1), ("closed", minute(2), None, 1)]
+
+    def test_a_replaced_run_begins_a_new_row(self, store, clock):
+        added(store, overlap=Overlap.CANCEL_RUNNING, grace=HOUR)
+        clock.advance(minutes=2)
+        [replaced] = tick(store, clock).runs
+        clock.advance(minutes=3)
+        tick(store, clock)
+
+        assert the_run(store, replaced).status is RunStatus.CANCELED
+        assert self.skips(store) == [
+            (REPLACED, NOON, minute(1), 2),
+            (REPLACED, minute(3), minute(4), 2),
+        ]
+
     def test_a_run_with_another_end_that_was_deleted_begins_a_new_row(self, store, clock, worker):
         added(store)
         self.skip_next(store, clock, worker)

@@ -105,6 +105,7 @@ def _texts(value: str) -> tuple[str, ...]:
     texts = json.loads(value)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{value[:_SHOWN_MAX]!r} is not a list of texts")
+    "".join(texts).encode()  # half a surrogate pair could not be written or shown
     return tuple(texts)
 
 

@@ -118,5 +118,10 @@ def mark_skips(query: Queries, transitions: Sequence[Transition]) -> Operation[N
         if plan.without_row:
             rows = [(run_id,) for run_id in sorted(plan.without_row)]
             yield query.command("drop_history", many=rows)
-    if ended:
-        yield query.command("clear_skip_marks", many=sorted(ended))
+    yield from end_skips(query, ended)
+
+
+def end_skips(query: Queries, firings: Collection[tuple[str, str, int]]) -> Operation[None]:
+    """End the sequences of skips before these finished firings: later skips get a new row."""
+    if firings:
+        yield query.command("clear_skip_marks", many=sorted(firings))
