@@ -109,7 +109,7 @@ KEYS: dict[str, set[str]] = {
     "get_schedules": {"name"},
     "lock_marks": {"name"},
     "skip_marks": {"name", "schedule", "PRIMARY"},
-    "unfinished_firings": {"schedule"},
+    "firings_between": {"schedule"},
     "runs_of_schedules": {"schedule", "PRIMARY"},
     "request_cancel_of_schedules": {"schedule", "PRIMARY"},
     "list_ended": {"ended"},

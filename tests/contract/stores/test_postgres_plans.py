@@ -111,6 +111,8 @@ def heads(count: int) -> dict[str, Any]:
 
 
 # What is run, with which values, and which index must serve it.
+SPAN = ["", "schedule1", NOW, NOW + 9, some(1)[0]]
+
 HOT: list[tuple[str, dict[str, Any], str]] = [
     ("pick_ready", WANTED | heads(1) | {"head_size": 2000}, "tickwork_run_ready"),
     ("count_head", heads(1) | {"head_size": 2000}, "tickwork_run_ready"),
@@ -220,7 +222,9 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("lock_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
     ("skip_marks", {"names": [["", f"schedule{n}"] for n in range(500)]}, "tenant_name_key"),
     ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_run_schedule"),
-    ("unfinished_firings", {"spans": [["", "schedule1", NOW, NOW + 9]]}, "tickwork_run_schedule"),
+    ("skip_marks", {"names": [["", "schedule1"]]}, "tickwork_history_schedule"),
+    ("firings_between", {"spans": [SPAN]}, "tickwork_run_schedule"),
+    ("firings_between", {"spans": [SPAN]}, "tickwork_history_schedule"),
     ("count_logs", {"ids": some(100)}, "tickwork_log_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=50)}, "tickwork_schedule_pkey"),
     ("move_schedules", {"many": many(NOW, NOW, NOW, count=2000)}, "tickwork_schedule_pkey"),

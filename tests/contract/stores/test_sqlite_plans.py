@@ -61,10 +61,16 @@ PLANS = {
         {"names": '[["", "s"]]', "limit": 10},
         ["tickwork_run_schedule"],
     ),
-    "skip_marks": ({"names": '[["", "s"]]'}, ["tickwork_run_schedule", "(tenant=? AND name=?)"]),
-    "unfinished_firings": (
-        {"spans": '[["", "s", 1, 9]]'},
-        ["tickwork_run_schedule (schedule=? AND tenant=? AND nominal_at>? AND nominal_at<?)"],
+    "skip_marks": (
+        {"names": '[["", "s"]]'},
+        ["tickwork_run_schedule", "tickwork_history_schedule", "(tenant=? AND name=?)"],
+    ),
+    "firings_between": (
+        {"spans": '[["", "s", 1, 9, "a"]]'},
+        [
+            "tickwork_run_schedule (schedule=? AND tenant=? AND nominal_at>? AND nominal_at<?)",
+            "tickwork_history_schedule (schedule=? AND tenant=? AND id>?)",
+        ],
     ),
     "read_rates": (
         {"wanted": '[["job/minute:x", 5, 3]]'},

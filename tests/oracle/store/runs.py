@@ -19,7 +19,6 @@ from oracle.store.transitions import (
     add_steps,
     complete_run,
     count_ended,
-    end_skips,
     finish,
     finish_completed,
     is_claim_valid,
@@ -587,8 +586,6 @@ def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> ChangeRe
         reason=reason,
     )
     count_ended(tables, run.id)
-    if run.schedule is not None and run.nominal_at is not None:
-        end_skips(tables, (run.tenant, run.schedule), run.nominal_at)
     return ChangeResult.DONE
 
 

@@ -12,6 +12,7 @@ from tickwork._domain.job import ScheduleRow
 from tickwork._domain.limits.rates import Rate
 from tickwork._domain.rollups import Rollup
 from tickwork._domain.runs.run import Run
+from tickwork._domain.runs.status import RunStatus
 from tickwork._domain.runs.steps import Step
 from tickwork._domain.runs.stored_events import EventName, NewEvent
 from tickwork._domain.shared_names import DefinitionKind, DefinitionRow
@@ -119,7 +120,7 @@ class Tables:
 
     journal: Journal = field(default_factory=list)
     # By schedule: its runs in the order of their instants. Entries are never removed, so readers
-    # ignore runs that are finished.
+    # ignore runs that do not exist.
     firings: dict[tuple[str, str], list[tuple[datetime, RunId]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,13 +141,24 @@ class Tables:
             noted = self.firings.setdefault((run.tenant, run.schedule), [])
             insort(noted, (run.nominal_at, run.id))
 
-    def unfinished_firings(
-        self, schedule: ScheduleName, *, since: datetime, before: datetime
+    def firings_between(
+        self, schedule: ScheduleName, *, since: datetime, since_id: RunId, before: datetime
     ) -> list[datetime]:
-        """The instants in this time that have an unfinished run."""
+        """The instants between two skips that have a run which was not skipped.
+
+        Of finished runs, those that have a later id than the first skip.
+        """
         noted = self.firings.get(schedule, [])
         found = noted[bisect_left(noted, (since, "")) : bisect_left(noted, (before, ""))]
-        return [instant for instant, run_id in found if run_id in self.runs]
+        return [
+            instant
+            for instant, run_id in found
+            if instant > since
+            and (run_id in self.runs or (run_id > since_id and self._is_unskipped(run_id)))
+        ]
+
+    def _is_unskipped(self, run_id: RunId) -> bool:
+        return run_id in self.history and self.history[run_id].status is not RunStatus.SKIPPED
 
     def next_turn_at(self) -> datetime | None:
         return min(

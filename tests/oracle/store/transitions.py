@@ -274,17 +274,23 @@ def merge_skips(
     ended: Iterable[tuple[ScheduleName, datetime]] = (),
 ) -> SkipPlan[datetime]:
     """Decide which skips are merged. ``ended`` are runs of this batch that were not skipped."""
-    instants: dict[ScheduleName, list[datetime]] = {}
+    batches: dict[ScheduleName, list[NewSkip[datetime]]] = {}
     for skip in skips:
-        instants.setdefault(skip.schedule, []).append(skip.first_at)
+        batches.setdefault(skip.schedule, []).append(skip)
     marks: dict[ScheduleName, SkipMark[datetime]] = {}
     others: dict[ScheduleName, list[datetime]] = {}
-    for name, found in instants.items():
+    for name, batch in batches.items():
+        before = max(skip.first_at for skip in batch)
+        first = min(batch, key=lambda skip: (skip.first_at, skip.run_id))
+        others[name] = tables.firings_between(
+            name, since=first.first_at, since_id=first.run_id, before=before
+        )
         mark = _find_mark(tables, name)
         if mark is not None:
             marks[name] = mark
-        since = min(found) if mark is None else min(mark.last_at, *found)
-        others[name] = tables.unfinished_firings(name, since=since, before=max(found))
+            others[name] += tables.firings_between(
+                name, since=mark.last_at, since_id=mark.run_id, before=before
+            )
     for name, at in ended:
         others.setdefault(name, []).append(at)
     return plan_skips(skips, marks=marks, others=others)
@@ -320,14 +326,9 @@ def _mark_skips(tables: Tables, steps: Iterable[Transition]) -> None:
         del tables.history[run_id]
         tables.logs.pop(run_id, None)
     for name, at in ended:
-        end_skips(tables, name, at)
-
-
-def end_skips(tables: Tables, name: ScheduleName, at: datetime) -> None:
-    """End the sequence of skips before a finished firing: later skips get a new row."""
-    mark = tables.skip_marks.get(name)
-    if mark is not None and mark.last_at < at:
-        tables.skip_marks[name] = None
+        mark = tables.skip_marks.get(name)
+        if mark is not None and mark.last_at < at:
+            tables.skip_marks[name] = None
 
 
 def _find_mark(tables: Tables, name: ScheduleName) -> SkipMark[datetime] | None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,8 +70,8 @@ class TestTransactions:
         assert table.journal == []
 
 
-class TestUnfinishedFirings:
-    """The unfinished runs of a schedule are found by their instants."""
+class TestFiringsBetween:
+    """The runs of a schedule between two skips are found by their instants."""
 
     def fired(self, tables, minute, *, name="a", **given):
         run = Run(
@@ -89,8 +90,11 @@ class TestUnfinishedFirings:
         return run
 
     def found(self, tables, first, last):
-        instants = tables.unfinished_firings(
-            ("", "hourly"), since=NOON + first * MINUTE, before=NOON + last * MINUTE
+        instants = tables.firings_between(
+            ("", "hourly"),
+            since=NOON + first * MINUTE,
+            since_id=RunId(f"a{first}"),
+            before=NOON + last * MINUTE,
         )
         return [(instant - NOON) // MINUTE for instant in instants]
 
@@ -99,10 +103,21 @@ class TestUnfinishedFirings:
         for minute in (3, 1, 2, 4):
             self.fired(tables, minute)
 
-        assert self.found(tables, 2, 4) == [2, 3]
+        assert self.found(tables, 1, 4) == [2, 3]
         assert self.found(tables, 5, 9) == []
 
-    def test_a_finished_run_is_left_out(self):
+    @pytest.mark.parametrize(
+        ("status", "found"), [(RunStatus.CANCELED, [1, 2]), (RunStatus.SKIPPED, [1])]
+    )
+    def test_a_finished_run_is_left_out_if_it_was_skipped(self, status, found):
+        tables = Tables()
+        self.fired(tables, 1)
+        run = tables.runs.pop(self.fired(tables, 2).id)
+        tables.history[run.id] = replace(run, status=status, phase=None, ended_at=NOON)
+
+        assert self.found(tables, 0, 9) == found
+
+    def test_a_deleted_run_is_left_out(self):
         tables = Tables()
         self.fired(tables, 1)
         del tables.runs[self.fired(tables, 2).id]

@@ -935,6 +935,25 @@ class TestFiringsSkipsInARow:
             (REPLACED, minute(3), minute(4), 2),
         ]
 
+    @pytest.mark.parametrize("is_together", [True, False], ids=["together", "one by one"])
+    @pytest.mark.parametrize("has_row_before", [True, False])
+    def test_a_run_between_that_finished_before_them(
+        self, store, clock, worker, has_row_before, is_together
+    ):
+        added(store, overlap=Overlap.ALLOW)
+        if has_row_before:
+            self.skip_next(store, clock, worker, "holiday")
+        one, two, three, four = self.claim_instants(store, clock, worker, 4)
+        self.record(store, clock, {two: Succeeded()})
+
+        for each in [[one, three, four]] if is_together else [[one], [three], [four]]:
+            self.record(store, clock, dict.fromkeys(each, Skipped("closed")))
+
+        assert [row[1:] for row in self.skips(store) if row[0] == "closed"] == [
+            (one.nominal_at, None, 1),
+            (three.nominal_at, four.nominal_at, 2),
+        ]
+
     def test_a_run_with_another_end_that_was_deleted_begins_a_new_row(self, store, clock, worker):
         added(store)
         self.skip_next(store, clock, worker)

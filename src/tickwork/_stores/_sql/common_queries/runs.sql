@@ -36,10 +36,6 @@ SELECT 1, name, slots, override FROM tickwork_limit;
 -- name: lock_run
 SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id::uuid {for_update};
 
--- name: firings_of
-SELECT tenant, schedule, nominal_at FROM tickwork_run FORCE INDEX (PRIMARY)
-WHERE id {in_ids} AND schedule IS NOT NULL AND nominal_at IS NOT NULL;
-
 -- name: is_finished
 SELECT count(*) FROM tickwork_history WHERE id = :id::uuid;
 

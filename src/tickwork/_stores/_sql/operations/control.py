@@ -11,7 +11,6 @@ from tickwork._domain.shared_names import DefinitionRow
 from tickwork._stores._sql.operations.limits import free_slots
 from tickwork._stores._sql.operations.notifications import is_soon, notify_all
 from tickwork._stores._sql.operations.rollups import count_history
-from tickwork._stores._sql.operations.skips import end_skips
 from tickwork._stores._sql.queries import Queries
 from tickwork._stores._sql.rows import (
     definition_params,
@@ -66,12 +65,10 @@ def cancel_schedules(
 
 def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -> Operation[None]:
     ids = sorted(row[0] for row in runs)
-    firings = yield query("firings_of", ids=ids)
     yield query.command("cancel_waiting", ids=ids, now=micros(now), reason=reason)
     yield from count_history(query, ids)
     yield query.command("free_keys", ids=ids, now=micros(now))
     yield query.command("delete_waits", ids=ids)
-    yield from end_skips(query, {firing for firing in firings if isinstance(firing[2], int)})
     # The run may hold slots from an earlier attempt. Or it was unblocked and has not taken its slot
     # yet: then the next blocked run must be unblocked in its place.
     slots = [(run_id, key) for run_id, limit_keys in runs for key in slots_in(keys_of(limit_keys))]

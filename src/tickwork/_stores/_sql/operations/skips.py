@@ -26,7 +26,7 @@ Instants = dict[ScheduleName, set[int]]
 def read_marks(
     query: Queries, schedules: Collection[ScheduleName]
 ) -> Operation[tuple[Marks, Instants]]:
-    """Read the marks of schedules, and the first unfinished firing after each of them.
+    """Read the marks of schedules, and the first unfinished and finished firings after them.
 
     It locks the marks, so that two transactions that change one row run one after the other.
     """
@@ -35,12 +35,11 @@ def read_marks(
     rows = yield query("skip_marks", names=names)
     marks: Marks = {}
     others: Instants = defaultdict(set)
-    for tenant, name, run_id, reason, last_at, next_at in rows:
+    for tenant, name, run_id, reason, last_at, *later in rows:
         # A mark that cannot be read is replaced by the next one.
         if isinstance(run_id, str) and isinstance(reason, str) and isinstance(last_at, int):
             marks[tenant, name] = SkipMark(RunId(run_id), reason, last_at)
-            if isinstance(next_at, int):
-                others[tenant, name].add(next_at)
+            others[tenant, name].update(at for at in later if isinstance(at, int))
     return marks, others
 
 
@@ -51,7 +50,7 @@ def merge(
     marks, others = yield from read_marks(query, {skip.schedule for skip in skips})
     spans = [list(span) for span in _spans(skips)]
     if spans:
-        for tenant, name, at in (yield query("unfinished_firings", spans=spans)):
+        for tenant, name, at in (yield query("firings_between", spans=spans)):
             if isinstance(at, int):
                 others[tenant, name].add(at)
     for tenant, name, at in ended:
@@ -59,12 +58,16 @@ def merge(
     return plan_skips(skips, marks=marks, others=others)
 
 
-def _spans(skips: Sequence[NewSkip[int]]) -> list[tuple[str, str, int, int]]:
-    """Tenant, name, first and last skip of the schedules that have several of them."""
-    instants: dict[ScheduleName, list[int]] = defaultdict(list)
+def _spans(skips: Sequence[NewSkip[int]]) -> list[tuple[str, str, int, int, RunId]]:
+    """Tenant, name, first and last skip of the schedules that have several; the id of the first."""
+    found: dict[ScheduleName, list[tuple[int, RunId]]] = defaultdict(list)
     for skip in skips:
-        instants[skip.schedule].append(skip.first_at)
-    return sorted((*name, min(at), max(at)) for name, at in instants.items() if len(at) > 1)
+        found[skip.schedule].append((skip.first_at, skip.run_id))
+    return sorted(
+        (*name, min(each)[0], max(each)[0], min(each)[1])
+        for name, each in found.items()
+        if len(each) > 1
+    )
 
 
 def write_plan(query: Queries, plan: SkipPlan[int]) -> Operation[None]:
@@ -118,10 +121,5 @@ def mark_skips(query: Queries, transitions: Sequence[Transition]) -> Operation[N
         if plan.without_row:
             rows = [(run_id,) for run_id in sorted(plan.without_row)]
             yield query.command("drop_history", many=rows)
-    yield from end_skips(query, ended)
-
-
-def end_skips(query: Queries, firings: Collection[tuple[str, str, int]]) -> Operation[None]:
-    """End the sequences of skips before these finished firings: later skips get a new row."""
-    if firings:
-        yield query.command("clear_skip_marks", many=sorted(firings))
+    if ended:
+        yield query.command("clear_skip_marks", many=sorted(ended))

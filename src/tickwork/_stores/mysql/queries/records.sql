@@ -283,7 +283,8 @@ ORDER BY tenant, name
 FOR UPDATE;
 
 -- name: skip_marks
--- With the first unfinished firing after the newest row of skips, if there is one.
+-- With the first unfinished and the first finished firing after the newest row of skips, if there
+-- are any. The ids of firings begin with their instant.
 SELECT tenant, name, skip_id,
        (SELECT reason FROM tickwork_history
         WHERE tickwork_history.id = skip_id AND instants BETWEEN 1 AND 1000000000),
@@ -291,22 +292,41 @@ SELECT tenant, name, skip_id,
        (SELECT min(run.nominal_at) FROM tickwork_run AS run FORCE INDEX (schedule)
         WHERE run.schedule = tickwork_schedule.name
           AND run.tenant = tickwork_schedule.tenant
-          AND run.nominal_at > tickwork_schedule.skip_last_at)
+          AND run.nominal_at > tickwork_schedule.skip_last_at),
+       (SELECT min(finished.nominal_at) FROM tickwork_history AS finished FORCE INDEX (schedule)
+        WHERE finished.schedule = tickwork_schedule.name
+          AND finished.tenant = tickwork_schedule.tenant
+          AND finished.id > tickwork_schedule.skip_id
+          AND finished.nominal_at > tickwork_schedule.skip_last_at
+          AND finished.status <> 'skipped')
 FROM tickwork_schedule FORCE INDEX (name)
 WHERE (tenant, name) IN (:names) AND skip_id IS NOT NULL;
 
--- name: unfinished_firings
--- Of each schedule, those between two instants.
+-- name: firings_between
+-- Of each schedule, those between two skips: unfinished ones, and finished ones.
 SELECT run.tenant, run.schedule, run.nominal_at
-FROM JSON_TABLE(:json_spans, '$[*]' COLUMNS (
-    tenant {a_name} PATH '$[0]', name {a_name} PATH '$[1]', first_at BIGINT PATH '$[2]',
-    last_at BIGINT PATH '$[3]'
-)) AS span
+FROM {spans_of_skips}
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
     ON run.schedule = span.name
     AND run.tenant = span.tenant
     AND run.nominal_at > span.first_at
-    AND run.nominal_at < span.last_at;
+    AND run.nominal_at < span.last_at
+UNION ALL
+SELECT finished.tenant, finished.schedule, finished.nominal_at
+FROM {spans_of_skips}
+STRAIGHT_JOIN tickwork_history AS finished FORCE INDEX (schedule)
+    ON finished.schedule = span.name
+    AND finished.tenant = span.tenant
+    AND finished.id > span.first_id
+    AND finished.nominal_at > span.first_at
+    AND finished.nominal_at < span.last_at
+    AND finished.status <> 'skipped';
+
+-- fragment: spans_of_skips
+JSON_TABLE(:json_spans, '$[*]' COLUMNS (
+    tenant {a_name} PATH '$[0]', name {a_name} PATH '$[1]', first_at BIGINT PATH '$[2]',
+    last_at BIGINT PATH '$[3]', first_id {id} PATH '$[4]'
+)) AS span
 
 -- name: set_skip_marks
 -- The rows are locked already.

@@ -290,7 +290,8 @@ ORDER BY schedule.id
 FOR UPDATE OF schedule;
 
 -- name: skip_marks
--- With the first unfinished firing after the newest row of skips, if there is one.
+-- With the first unfinished and the first finished firing after the newest row of skips, if there
+-- are any. The ids of firings begin with their instant.
 SELECT tenant, name, skip_id,
        (SELECT reason FROM tickwork_history
         WHERE id = schedule.skip_id AND instants BETWEEN 1 AND 1000000000),
@@ -298,7 +299,13 @@ SELECT tenant, name, skip_id,
        (SELECT min(nominal_at) FROM tickwork_run AS run
         WHERE run.schedule = schedule.name
           AND run.tenant = schedule.tenant
-          AND run.nominal_at > schedule.skip_last_at)
+          AND run.nominal_at > schedule.skip_last_at),
+       (SELECT min(nominal_at) FROM tickwork_history AS finished
+        WHERE finished.schedule = schedule.name
+          AND finished.tenant = schedule.tenant
+          AND finished.id > schedule.skip_id
+          AND finished.nominal_at > schedule.skip_last_at
+          AND finished.status <> 'skipped')
 FROM jsonb_array_elements(:names::jsonb) AS wanted
 CROSS JOIN LATERAL (
     SELECT tenant, name, skip_id, skip_last_at FROM tickwork_schedule
@@ -307,8 +314,8 @@ CROSS JOIN LATERAL (
 ) AS schedule
 WHERE skip_id IS NOT NULL;
 
--- name: unfinished_firings
--- Of each schedule, those between two instants.
+-- name: firings_between
+-- Of each schedule, those between two skips: unfinished ones, and finished ones.
 SELECT run.tenant, run.schedule, run.nominal_at
 FROM jsonb_array_elements(:spans::jsonb) AS span
 CROSS JOIN LATERAL (
@@ -317,6 +324,14 @@ CROSS JOIN LATERAL (
       AND tenant = span ->> 0
       AND nominal_at > (span ->> 2)::bigint
       AND nominal_at < (span ->> 3)::bigint
+    UNION ALL
+    SELECT tenant, schedule, nominal_at FROM tickwork_history
+    WHERE schedule = span ->> 1
+      AND tenant = span ->> 0
+      AND id > (span ->> 4)::uuid
+      AND nominal_at > (span ->> 2)::bigint
+      AND nominal_at < (span ->> 3)::bigint
+      AND status <> 'skipped'
     OFFSET 0
 ) AS run;
 

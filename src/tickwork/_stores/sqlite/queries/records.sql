@@ -169,12 +169,19 @@ VALUES (?, ?, ?, ?, ?, ?);
 SELECT value FROM json_each(:names);
 
 -- name: skip_marks
--- With the first unfinished firing after the newest row of skips, if there is one.
+-- With the first unfinished and the first finished firing after the newest row of skips, if there
+-- are any. The ids of firings begin with their instant.
 SELECT schedule.tenant, schedule.name, schedule.skip_id, history.reason, schedule.skip_last_at,
        (SELECT min(nominal_at) FROM tickwork_run AS run
         WHERE run.schedule = schedule.name
           AND run.tenant = schedule.tenant
-          AND run.nominal_at > schedule.skip_last_at)
+          AND run.nominal_at > schedule.skip_last_at),
+       (SELECT min(nominal_at) FROM tickwork_history AS finished
+        WHERE finished.schedule = schedule.name
+          AND finished.tenant = schedule.tenant
+          AND finished.id > schedule.skip_id
+          AND finished.nominal_at > schedule.skip_last_at
+          AND finished.status <> 'skipped')
 FROM tickwork_schedule AS schedule
 CROSS JOIN tickwork_history AS history ON history.id = schedule.skip_id
 WHERE (schedule.tenant, schedule.name) IN (
@@ -182,15 +189,25 @@ WHERE (schedule.tenant, schedule.name) IN (
 )
   AND history.instants BETWEEN 1 AND 1000000000;
 
--- name: unfinished_firings
--- Of each schedule, those between two instants.
+-- name: firings_between
+-- Of each schedule, those between two skips: unfinished ones, and finished ones.
 SELECT run.tenant, run.schedule, run.nominal_at
 FROM json_each(:spans) AS span
 CROSS JOIN tickwork_run AS run
     ON run.schedule = span.value ->> 1
     AND run.tenant = span.value ->> 0
     AND run.nominal_at > span.value ->> 2
-    AND run.nominal_at < span.value ->> 3;
+    AND run.nominal_at < span.value ->> 3
+UNION ALL
+SELECT finished.tenant, finished.schedule, finished.nominal_at
+FROM json_each(:spans) AS span
+CROSS JOIN tickwork_history AS finished
+    ON finished.schedule = span.value ->> 1
+    AND finished.tenant = span.value ->> 0
+    AND finished.id > span.value ->> 4
+    AND finished.nominal_at > span.value ->> 2
+    AND finished.nominal_at < span.value ->> 3
+    AND finished.status <> 'skipped';
 
 -- name: set_skip_marks
 UPDATE tickwork_schedule
