@@ -14,6 +14,7 @@ class OptionalStatements(NamedTuple):
     """
 
     accept_and_read: bool = False  # or else accept_runs, and then accepted_runs
+    add_meta: bool = False  # or else set_version adds the row
     count_change: bool = False  # without notifications, listeners poll a counter
     count_gates: bool = False  # a store with one writer needs no gates
     create_meta: bool = False  # or else a migration creates the table
@@ -26,16 +27,20 @@ class OptionalStatements(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """One dialect. ``opener`` is the module in its package, and the function, that open a URL."""
+    """One dialect.
+
+    ``opener`` is the module in its package, and the function, that open a URL; ``roles`` those that
+    make the statements for roles, if the database has them.
+    """
 
     name: str
     schemes: tuple[str, ...]
     package: str
     opener: str
     optional: OptionalStatements
+    roles: str = ""
     memory_schemes: tuple[str, ...] = ()  # of databases that exist only in this process
     is_embedded: bool = False  # no server: URLs have no password, and one connection writes
-    has_roles: bool = True
     has_casts: bool = False  # :name::bigint, which other dialects leave out of common queries
     has_index_hints: bool = False  # FORCE INDEX (name), likewise
     script_opening: tuple[str, ...] = ()
@@ -51,7 +56,6 @@ DIALECTS: Final = (
         OptionalStatements(drop_finished=True, has_run_table=True),
         memory_schemes=("memory",),
         is_embedded=True,
-        has_roles=False,
         script_opening=("BEGIN IMMEDIATE",),
         script_closing=("COMMIT",),
     ),
@@ -70,6 +74,7 @@ DIALECTS: Final = (
             move_together=True,
             notify=True,
         ),
+        roles="roles:role_statements",
         has_casts=True,
         script_opening=("BEGIN",),
         script_closing=("COMMIT",),
@@ -80,8 +85,9 @@ DIALECTS: Final = (
         "tickwork._stores.mysql",
         "store:MysqlStore",
         OptionalStatements(
-            count_change=True, count_gates=True, create_meta=True, move_together=True
+            add_meta=True, count_change=True, count_gates=True, create_meta=True, move_together=True
         ),
+        roles="roles:role_statements",
         has_index_hints=True,
         # Every statement that changes a table commits by itself: a script has no transaction.
         script_opening=("SET NAMES utf8mb4",),

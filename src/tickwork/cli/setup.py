@@ -220,7 +220,7 @@ def install_command(
         click.echo(script.schema_script(dialect_name, prefix=prefix), nl=False)
     elif is_grants:
         dialect_name = _find_dialect(ctx, dialect, "--grants")
-        if not DIALECT_BY_NAME[dialect_name].has_roles:
+        if not DIALECT_BY_NAME[dialect_name].roles:
             raise click.UsageError("SQLite has no roles: the permissions of the file decide.")
         click.echo(script.grant_script(dialect_name, prefix=prefix), nl=False)
     elif dialect is not None:

@@ -4,6 +4,7 @@ No driver is needed, and no connection.
 """
 
 import re
+from importlib import import_module
 from typing import Final, NamedTuple
 
 from tickwork._dialects import DIALECT_BY_NAME
@@ -44,8 +45,8 @@ def schema_statements(dialect: str, *, since: int = 0, to: int) -> list[str]:
     texts = [text for step in steps for text in step.statements]
     if since == 0 and query.optional.create_meta:
         texts = [*query("create_meta").parts, *texts]
-    if dialect == "mysql":
-        texts.append(query("lock_meta").parts[0])
+    if query.optional.add_meta:
+        texts += query("add_meta").parts
     texts += [
         re.sub(
             r":(version|compatible)\b(?:::\w+)?",
@@ -88,22 +89,15 @@ _DISPATCH: Final = {
     "audit": "INSERT",  # by `tickwork dispatch`
     "change_counter": "SELECT, UPDATE",  # only on MySQL
 }
-_WORK: Final = "SELECT, INSERT, UPDATE, DELETE"
+WORK: Final = "SELECT, INSERT, UPDATE, DELETE"
 
-_CREATE_POSTGRES: Final = """DO $$
-DECLARE
-    role text;
-BEGIN
-    FOREACH role IN ARRAY ARRAY[{names}] LOOP
-        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
-            EXECUTE format('CREATE ROLE %I', role);
-        END IF;
-        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
-    END LOOP;
-    EXECUTE format('GRANT CREATE ON SCHEMA %I TO tickwork_admin', current_schema());
-END
-$$"""
-_ADMIN_MYSQL: Final = f"{_WORK}, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW"
+
+class Tables(NamedTuple):
+    """What a schema consists of."""
+
+    tables: list[str]
+    views: set[str]
+    sequences: list[str]
 
 
 def grant_script(dialect: str, *, prefix: str = TABLE_PREFIX) -> str:
@@ -111,41 +105,24 @@ def grant_script(dialect: str, *, prefix: str = TABLE_PREFIX) -> str:
 
     The names of the roles have the same prefix as the tables.
     """
+    dialect_value = DIALECT_BY_NAME[dialect]
     texts = [text for step in _migrations(dialect, 0) for text in step.statements]
     tables = ["tickwork_meta", *(match[1] for text in texts if (match := _TABLE.match(text)))]
-    views = {"tickwork_runs"}
+    sequences = [match[1] for text in texts if (match := _SEQUENCE.match(text))]
+    found = Tables(tables, {"tickwork_runs"}, sequences)
+    module, _, name = dialect_value.roles.partition(":")
+    add_roles = getattr(import_module(f"{dialect_value.package}.{module}"), name)
+    return _script(add_roles(ROLES, found, _grants(found)), prefix)
+
+
+def _grants(found: Tables) -> list[str]:
     grants = [
         f"GRANT {privileges} ON {TABLE_PREFIX}{name} TO tickwork_dispatch"
         for name, privileges in _DISPATCH.items()
-        if TABLE_PREFIX + name in tables
+        if TABLE_PREFIX + name in found.tables
     ]
-    for table in tables:
-        only_read = table in views or table == "tickwork_meta"
-        grants.append(f"GRANT {'SELECT' if only_read else _WORK} ON {table} TO tickwork_work")
+    for table in found.tables:
+        only_read = table in found.views or table == "tickwork_meta"
+        grants.append(f"GRANT {'SELECT' if only_read else WORK} ON {table} TO tickwork_work")
         grants.append(f"GRANT SELECT ON {table} TO tickwork_read")
-    if dialect == "mysql":
-        roles = [f"CREATE ROLE IF NOT EXISTS {role}" for role in ROLES]
-        return _script([*roles, *grants, *_mysql_admin()], prefix)
-    # A dispatch reads the boundary of eras, and workers move it.
-    sequences = [match[1] for text in texts if (match := _SEQUENCE.match(text))]
-    for sequence in sequences:
-        grants.append(f"GRANT SELECT ON SEQUENCE {sequence} TO tickwork_dispatch")
-        grants.append(f"GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO tickwork_work")
-    names = ", ".join(f"'{role}'" for role in ROLES)
-    owners = [
-        f"ALTER {'VIEW' if table in views else 'TABLE'} {table} OWNER TO tickwork_admin"
-        for table in tables
-    ]
-    owners += [f"ALTER SEQUENCE {sequence} OWNER TO tickwork_admin" for sequence in sequences]
-    # The owner of a table grants the privileges on it.
-    return _script([_CREATE_POSTGRES.format(names=names), *owners, *grants], prefix)
-
-
-def _mysql_admin() -> list[str]:
-    # New tables of a later version have no name yet, so these are privileges on the database.
-    return [
-        f"SET @grant = concat('GRANT {_ADMIN_MYSQL} ON `', database(), '`.* TO tickwork_admin')",
-        "PREPARE tickwork_grant FROM @grant",
-        "EXECUTE tickwork_grant",
-        "DEALLOCATE PREPARE tickwork_grant",
-    ]
+    return grants

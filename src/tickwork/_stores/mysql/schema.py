@@ -42,6 +42,7 @@ def install(
         if not maker.execute(query("has_meta"))[0][0]:
             maker.execute(query("create_meta"))
     with keeper.transaction():
+        keeper.execute(query("add_meta"))
         keeper.execute(query("lock_meta"))
         installed, _ = drive(versions(query, url=url), keeper)
         for step in migrations(PACKAGE, prefix=query.prefix):

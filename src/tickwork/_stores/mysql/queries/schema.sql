@@ -7,10 +7,12 @@ CREATE TABLE IF NOT EXISTS tickwork_meta (
     PRIMARY KEY (only_one)
 ) ENGINE = InnoDB;
 
--- name: lock_meta
--- Installations run one after the other; reading the version does not wait for them.
+-- name: add_meta
 INSERT INTO tickwork_meta (only_one, version, compatible_from) VALUES (1, 0, 0)
 ON DUPLICATE KEY UPDATE only_one = VALUES(only_one);
+
+-- name: lock_meta
+-- Installations run one after the other; reading the version does not wait for them.
 SELECT only_one FROM tickwork_meta FOR UPDATE;
 
 -- name: has_meta
