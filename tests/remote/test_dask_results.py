@@ -256,7 +256,8 @@ def test_a_dask_worker_is_killed_under_a_run(harness):
 
     assert run.result(timeout=60) == 14
     harness.cluster.start_worker()
-    assert (len(harness.calls(7)), len(harness.calls("hook-14"))) == (2, 1)
+    assert len(harness.calls(7)) >= 2  # Dask decides how often; the outcome is recorded once
+    assert len(harness.calls("hook-14")) == 1
     assert run.read().crashes == 0  # Dask has started it again, which is no attempt for tickwork
 
 
