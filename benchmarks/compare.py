@@ -173,7 +173,10 @@ FIRE = """
 import json, sys
 sys.path[:0] = [f"{sys.argv[3]}/benchmarks", f"{sys.argv[3]}/tests"]
 import store as benchmark
-from tickwork._stores import open_store
+try:
+    from tickwork._stores import open_store
+except ImportError:  # an older commit
+    from tickwork.stores import open_store
 
 url = sys.argv[1]
 store = open_store(url)
