@@ -6,11 +6,11 @@ A store adds rows and never changes one. Workers replace many rows by one with t
 reader only adds up what it finds.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from tickwork._domain.runs.status import RunStatus
@@ -30,7 +30,8 @@ ROLLUPS_MAX: Final = 50_000
 """The most rows that one read takes, unless it states another number."""
 
 _MINUTE: Final = timedelta(minutes=1)
-_MILLISECOND: Final = timedelta(milliseconds=1)
+_PLACE_ENDS: Final = [timedelta(milliseconds=1 << place) for place in range(PLACES)]
+"""The first length that is too long for each place."""
 
 
 class RollupLevel(IntEnum):
@@ -85,49 +86,50 @@ class EndedRuns(NamedTuple):
     number: int = 1
 
 
-@dataclass(slots=True)
-class _Sums:
-    """What was counted under one key."""
-
-    count: int = 0
-    runtimes: list[int] = field(default_factory=list)  # in whole milliseconds
-    waits: list[int] = field(default_factory=list)
-
-
 _Key: TypeAlias = tuple[datetime, str, str, RunStatus]
 
 
-def count_transitions(transitions: Iterable[Transition]) -> list[Rollup]:
+def count_transitions(transitions: Sequence[Transition]) -> list[Rollup]:
     """Count the transitions that end a run, and those after a failed attempt."""
-    sums_by_key: dict[_Key, _Sums] = {}
-    sums: _Sums | None = None
-    job = queue = ""
-    status: RunStatus = RunStatus.PENDING
-    pending = RunStatus.PENDING  # for each transition, the look-up in the enum takes 0.2 µs
-    begins_at = ends_at = datetime.min.replace(tzinfo=UTC)
-    # This runs for every run. Most transitions of a batch are counted together with the one before.
-    for transition in transitions:
-        claim, ended_at, started_at = transition.claim, transition.ended_at, transition.started_at
-        if (
-            sums is None
-            or transition.to_status is not status
-            or claim.job != job
-            or claim.queue != queue
-            or not begins_at <= ended_at < ends_at
-        ):
-            if transition.to_status is pending:
-                continue
-            job, queue, status = claim.job, claim.queue, transition.to_status
-            begins_at = minute_of(ended_at)
-            ends_at = begins_at + _MINUTE
-            sums = sums_by_key.setdefault((begins_at, job, queue, status), _Sums())
-        sums.count += 1
-        if started_at is not None:
-            sums.runtimes.append((ended_at - started_at) // _MILLISECOND)
-            sums.waits.append((started_at - claim.due_at) // _MILLISECOND)
     return [
-        Rollup(*key, sums.count, _histogram_of(sums.runtimes), _histogram_of(sums.waits))
-        for key, sums in sums_by_key.items()
+        Rollup(*key, len(alike), _histogram_of(_runtimes(alike)), _histogram_of(_waits(alike)))
+        for key, alike in _group(transitions)
+    ]
+
+
+def _group(transitions: Sequence[Transition]) -> Iterable[tuple[_Key, Sequence[Transition]]]:
+    """Group transitions that are counted together. This runs for every run."""
+    if not transitions:
+        return ()
+    first = transitions[0]
+    status, job, queue = first.to_status, first.claim.job, first.claim.queue
+    # Most batches are of one job, and succeeded. The minutes are compared once for all of them.
+    is_mixed = [
+        True
+        for each in transitions
+        if each.to_status is not status or each.claim.job != job or each.claim.queue != queue
+    ]
+    ended_at = [each.ended_at for each in transitions]
+    begins_at = minute_of(min(ended_at))
+    if not is_mixed and max(ended_at) < begins_at + _MINUTE:
+        key = (begins_at, job, queue, status)
+        return [(key, transitions)] if status is not RunStatus.PENDING else ()
+    groups: dict[_Key, list[Transition]] = {}
+    for each in transitions:
+        if each.to_status is not RunStatus.PENDING:
+            claim = each.claim
+            key = (minute_of(each.ended_at), claim.job, claim.queue, each.to_status)
+            groups.setdefault(key, []).append(each)
+    return groups.items()
+
+
+def _runtimes(transitions: Iterable[Transition]) -> list[timedelta]:
+    return [each.ended_at - each.started_at for each in transitions if each.started_at is not None]
+
+
+def _waits(transitions: Iterable[Transition]) -> list[timedelta]:
+    return [
+        each.started_at - each.claim.due_at for each in transitions if each.started_at is not None
     ]
 
 
@@ -238,19 +240,17 @@ def _add(first: Rollup, second: Rollup) -> Rollup:
     )
 
 
-def _histogram_of(milliseconds: list[int]) -> Histogram:
-    if not milliseconds:
+def _histogram_of(lengths: list[timedelta]) -> Histogram:
+    """Count lengths by place; a negative one, after a clock was set back, has place 0."""
+    if not lengths:
         return ()
-    if min(milliseconds) < 0:  # the clock was set back in between
-        milliseconds = [max(length, 0) for length in milliseconds]
-    places = Counter(map(int.bit_length, milliseconds))
-    last = min(max(places), PLACES)
-    counts = [places[place] for place in range(last + 1)]
-    counts[last] += sum(count for place, count in places.items() if place > last)
-    return tuple(counts)
+    last = bisect_right(_PLACE_ENDS, max(lengths))
+    if last == bisect_right(_PLACE_ENDS, min(lengths)):
+        return (*[0] * last, len(lengths))
+    lengths = sorted(lengths)
+    ends = [0, *[bisect_left(lengths, end) for end in _PLACE_ENDS[:last]], len(lengths)]
+    return tuple([end - begin for begin, end in pairwise(ends)])
 
 
 def _histogram_between(begin: datetime | None, end: datetime | None) -> Histogram:
-    if begin is None or end is None:
-        return ()
-    return _histogram_of([(end - begin) // _MILLISECOND])
+    return () if begin is None or end is None else _histogram_of([end - begin])

@@ -76,7 +76,7 @@ class TestMoves:
     def test_dead_entries_are_counted_now_and_then(self, seconds):
         memory = EraMemory()
         assert not memory.should_check()
-        seconds.now += 0.06
+        seconds.now += 0.26
         assert memory.should_check()
         assert not memory.should_check()
         memory.count_rows(8192)

@@ -11,7 +11,7 @@ DEAD_MAX: Final = 128
 DEAD_FACTOR: Final = 4
 
 CHECK_ROWS: Final = 8192
-CHECK_SECONDS: Final = 0.05
+CHECK_SECONDS: Final = 0.25
 """How often dead index entries are counted: after so many rows, or so many seconds."""
 
 LOOK_SECONDS: Final = 0.02

@@ -15,20 +15,14 @@ from tickwork._worker.attempts.reporter import log_run
 class HeldRun:
     """One claim. The engine and the heartbeat both write it, each its own attributes."""
 
-    __slots__ = (
-        "_cancel_attempt",
-        "claim",
-        "ctx",
-        "deadline",
-        "decisions",
-        "extended_at",
-        "is_canceled",
-        "is_handed_over",
-        "is_lost",
-        "is_stop_requested",
-        "started_at",
-        "unsettled",
-    )
+    # One is made for every run: what most attempts leave as it is stays a default of the class.
+    started_at: datetime | None = None
+    ctx: RunContext | None = None  # once its attempt has begun
+    deadline: float | None = None  # monotonic
+    is_canceled = False
+    is_handed_over = False  # another process may accept it at any time
+    is_lost = False
+    is_stop_requested = False  # canceled, lost, late, or the worker stops
 
     def __init__(
         self,
@@ -36,16 +30,9 @@ class HeldRun:
         extended_at: float,
         cancel_attempt: Callable[[Claim], None] | None = None,
     ) -> None:
-        self.claim: Claim = claim
-        self.extended_at: float = extended_at  # monotonic, before the request was sent
-        self.started_at: datetime | None = None
-        self.ctx: RunContext | None = None  # once its attempt has begun
-        self.deadline: float | None = None  # monotonic
+        self.claim = claim
+        self.extended_at = extended_at  # monotonic, before the request was sent
         self.decisions: list[Outcome] = []  # the first one is recorded
-        self.is_canceled: bool = False
-        self.is_handed_over: bool = False  # another process may accept it at any time
-        self.is_lost: bool = False
-        self.is_stop_requested: bool = False  # canceled, lost, late, or the worker stops
         self._cancel_attempt = cancel_attempt
         self.unsettled = [None]  # empty once its outcome is decided
 
@@ -96,13 +83,15 @@ class HeldRuns:
         Returns those that are held now and were not before. A claim that is held already, or an
         older one of its run, changes nothing: its attempt may be running, or have ended.
         """
-        added: list[Claim] = []
         with self._lock:
-            for claim in claims:
-                before = self._runs.get(claim.run_id)
-                if before is None or before.claim.token < claim.token:
-                    self._runs[claim.run_id] = HeldRun(claim, extended_at, cancel_attempt)
-                    added.append(claim)
+            runs = self._runs
+            added = [
+                claim
+                for claim in claims
+                if claim.run_id not in runs or runs[claim.run_id].claim.token < claim.token
+            ]
+            for claim in added:
+                runs[claim.run_id] = HeldRun(claim, extended_at, cancel_attempt)
         return added
 
     def of(self, claim: Claim) -> HeldRun | None:

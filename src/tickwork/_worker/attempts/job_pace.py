@@ -1,12 +1,10 @@
 """Decides when the rows of jobs are written: not with each batch of outcomes."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from threading import Lock
 from typing import Final, TypeAlias
 
-from tickwork._domain.identity import RunId
-from tickwork._domain.runs.outcome import OutcomeKind
 from tickwork._domain.runs.transitions import Transition
 from tickwork._kernel.clock import Clock
 
@@ -15,6 +13,8 @@ JOB_PACE: Final = 1.0
 transaction is held, all updates read all of them."""
 
 _JobKey: TypeAlias = tuple[str, str]  # tenant and name
+
+LatestByJob: TypeAlias = dict[_JobKey, Transition]
 
 
 class JobPace:
@@ -30,36 +30,30 @@ class JobPace:
         self._written_at: dict[_JobKey, float] = {}
         self._deferred: dict[_JobKey, Transition] = {}
 
-    def should_write(self, transitions: Sequence[Transition]) -> bool:
-        """Whether the rows of the jobs are written with this batch."""
-        succeeded = OutcomeKind.SUCCEEDED
-        if any(each.outcome is not succeeded for each in transitions):
-            return True
+    def should_write(self, by_job: LatestByJob) -> bool:
+        """Whether the rows of the jobs are written with a batch of successes."""
         latest = self._clock.monotonic() - JOB_PACE
-        return any(self._written_at.get(key, latest) <= latest for key in _by_job(transitions))
+        return any(self._written_at.get(key, latest) <= latest for key in by_job)
 
-    def defer(self, transitions: Sequence[Transition], *, lost: Collection[RunId]) -> None:
+    def defer(self, by_job: LatestByJob) -> None:
         """Remember successes that were recorded without the rows of their jobs."""
-        if lost:
-            transitions = [each for each in transitions if each.claim.run_id not in lost]
         with self._lock:
-            for key, each in _by_job(transitions).items():
+            for key, each in by_job.items():
                 earlier = self._deferred.get(key)
                 if earlier is None or earlier.ended_at <= each.ended_at:
                     self._deferred[key] = each
 
-    def note_written(self, transitions: Sequence[Transition]) -> None:
+    def note_written(self, by_job: LatestByJob) -> None:
         """The rows of these jobs were written, with the latest outcome."""
         now = self._clock.monotonic()
         with self._lock:
-            for key in _by_job(transitions):
+            for key in by_job:
                 self._written_at[key] = now
                 self._deferred.pop(key, None)
 
-    def take_before(self, transitions: Sequence[Transition]) -> list[Transition]:
+    def take_before(self, failures: Sequence[Transition]) -> list[Transition]:
         """Take the successes that must be written before these failures."""
-        failed = [each for each in transitions if each.outcome is not OutcomeKind.SUCCEEDED]
-        return self._take(_by_job(failed))
+        return self._take(latest_by_job(failures))
 
     def take_due(self, *, is_ending: bool = False) -> list[Transition]:
         """Take the successes whose jobs may be written again, or all when the worker ends."""
@@ -70,14 +64,14 @@ class JobPace:
 
     def put_back(self, transitions: Sequence[Transition]) -> None:
         """Keep what could not be written for the next try."""
-        self.defer(transitions, lost=())
+        self.defer(latest_by_job(transitions))
 
     def _take(self, keys: Iterable[_JobKey]) -> list[Transition]:
         with self._lock:
             return [self._deferred.pop(key) for key in keys if key in self._deferred]
 
 
-def _by_job(transitions: Sequence[Transition]) -> dict[_JobKey, Transition]:
+def latest_by_job(transitions: Sequence[Transition]) -> LatestByJob:
     """The last transition of each job, in the order of their ends."""
     if len(transitions) > 1:
         transitions = sorted(transitions, key=_ended_at)

@@ -1,6 +1,6 @@
 """Counts the attempts of a worker, for its summary and for status commands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Final
@@ -37,27 +37,34 @@ class Stats:
         self.left_behind: int = 0  # attempts that still run though the worker has stopped
         self.fault: StoreUnavailable | None = None  # why the worker cannot use its store any more
 
-    def add(self, transitions: Iterable[Transition]) -> None:
-        made = [transition for transition in transitions if transition.started_at is not None]
-        failed = OutcomeKind.FAILED
-        failures = len([transition for transition in made if transition.outcome is failed])
+    def add(self, transitions: Sequence[Transition]) -> None:
         late = [
             transition.started_at - transition.claim.due_at
-            for transition in made
+            for transition in transitions
             if transition.started_at is not None
         ]
+        failed = OutcomeKind.FAILED
+        failures = [
+            transition
+            for transition in transitions
+            if transition.outcome is failed and transition.started_at is not None
+        ]
+        fired = [
+            transition for transition in transitions if transition.claim.nominal_at is not None
+        ]
         with self._lock:
-            self.attempts += len(made)
-            self.failures += failures
+            self.attempts += len(late)
+            self.failures += len(failures)
             self.lateness = max([self.lateness, *late])
             if self.since is not None:
-                self._count_missed(made, since=self.since)
+                self._count_missed(fired, since=self.since)
 
-    def _count_missed(self, made: Iterable[Transition], *, since: datetime) -> None:
-        for transition in made:
+    def _count_missed(self, fired: Iterable[Transition], *, since: datetime) -> None:
+        for transition in fired:
             claim, started_at = transition.claim, transition.started_at
-            if claim.nominal_at is None or claim.nominal_at < since or claim.token > 1:
+            if started_at is None or claim.nominal_at is None:
                 continue
-            assert started_at is not None, transition
+            if claim.nominal_at < since or claim.token > 1:
+                continue
             self.lateness_last = started_at - claim.due_at
             self.missed = self.missed + 1 if self.lateness_last > LATE else 0

@@ -24,7 +24,7 @@ from tickwork._kernel.clock import Clock
 from tickwork._kernel.plain_text import count_of
 from tickwork._stores.contract import RunStore, Store
 from tickwork._worker.attempts.held_runs import HeldRuns
-from tickwork._worker.attempts.job_pace import JobPace
+from tickwork._worker.attempts.job_pace import JobPace, latest_by_job
 from tickwork._worker.attempts.log_capture import LINES_MAX, LogCapture
 from tickwork._worker.attempts.reporter import Reporter, log_run
 from tickwork._worker.wakeup import Backoff
@@ -222,13 +222,17 @@ class Writer:
         pace = self._job_pace
         if pace is None:
             return self._store.record(transitions, may_be_stored=may_be_stored)
-        if not pace.should_write(transitions):
+        by_job, succeeded = latest_by_job(transitions), OutcomeKind.SUCCEEDED
+        others = [each for each in transitions if each.outcome is not succeeded]
+        if not others and not pace.should_write(by_job):
             lost = self._store.record(transitions, may_be_stored=may_be_stored, touches_jobs=False)
-            pace.defer(transitions, lost=lost)
+            if lost:
+                by_job = latest_by_job([t for t in transitions if t.claim.run_id not in lost])
+            pace.defer(by_job)
             return lost
-        self._touch_jobs(pace.take_before(transitions))
+        self._touch_jobs(pace.take_before(others))
         lost = self._store.record(transitions, may_be_stored=may_be_stored)
-        pace.note_written(transitions)
+        pace.note_written(by_job)
         return lost
 
     def pace_jobs(self) -> None:
@@ -248,7 +252,7 @@ class Writer:
         except Exception:
             self._job_pace.put_back(transitions)
             raise
-        self._job_pace.note_written(transitions)
+        self._job_pace.note_written(latest_by_job(transitions))
 
     def write_logs(self) -> None:
         """Write the log lines of attempts.
