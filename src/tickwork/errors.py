@@ -65,6 +65,7 @@
     │   ├── StepLimit                the run has too many steps
     │   └── FlowsUnavailable         the engine of the job has no database
     ├── EventTimeout                 (TimeoutError) an event did not come in time
+    ├── CallbackRefused              (ValueError) a link that answers no wait (any more)
     ├── StepFailed                   an earlier attempt recorded that a step failed
     ├── EngineError                  an engine, or the connection to it
     │   ├── EngineMissing            (ImportError) the package of an engine is not installed
@@ -1429,6 +1430,20 @@ class EventTimeout(TickworkError, TimeoutError):
     event: str
     _: KW_ONLY
     timeout: timedelta
+
+
+@message("The link is not accepted ({reason}).", why="{detail}", fix="{remedy}")
+class CallbackRefused(TickworkError, ValueError):
+    """A link of ``ctx.callback_url`` that answers no wait.
+
+    ``reason`` is invalid (forged or changed), expired, used or ended (the run does not wait).
+    """
+
+    code = "callback-refused"
+
+    reason: str
+    detail: str
+    remedy: str = "Ask the sender for a new link."
 
 
 @message(

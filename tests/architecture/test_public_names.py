@@ -69,6 +69,7 @@ def test_testing_exports_just_these_names():
         "DrainResult",
         "ManualClock",
         "aio",
+        "answer",
         "app",
         "assert_dispatched",
         "assert_not_dispatched",

@@ -47,6 +47,30 @@ class TestQueues:
         assert "QUEUE " not in cli.text("status").partition("JOB")[0]
 
 
+class TestSuspendedRuns:
+    """``runs --waiting`` lists the runs that sleep or wait for an event."""
+
+    def test_those_that_wait(self, app, cli):
+        @app.job
+        def order(ctx: RunContext) -> None:
+            ctx.wait_for("approved", timeout="7d")
+
+        @app.job
+        def sleeper(ctx: RunContext) -> None:
+            ctx.sleep("7d")
+
+        runs = [order.dispatch(), sleeper.dispatch()]
+        app.schedule("digest", lambda: None).delay("1h").dispatch()
+        app.run()
+
+        found = cli.json("runs", "--waiting")["runs"]
+        assert sorted(each["id"] for each in found) == sorted(run.id for run in runs)
+        assert "waits for approved" in cli.text("runs", "--waiting")
+        runs[0].signal("approved")
+        app.run()
+        assert [each["job"] for each in cli.json("runs", "--waiting")["runs"]] == ["sleeper"]
+
+
 class TestFailedRuns:
     """``failed`` means that a retry follows. Many expect the final failures there."""
 

@@ -49,6 +49,8 @@ class TestClosedByDefault:
         assert is_open == {("/login", "GET"), ("/login", "HEAD")}
         assert len(answers) > 100
         others = {key: answer.status_code for key, answer in answers.items() if key not in is_open}
+        links = {others.pop(("/callbacks/{token}", method)) for method in ("GET", "HEAD", "POST")}
+        assert links == {404}  # which the program has not signed
         assert set(others.values()) == {303, 401}, others
         assert not any(VERSION in answer.text for answer in answers.values())
 
@@ -516,7 +518,7 @@ class TestHostUsers:
 
 
 CHANGES = list(ACTS.values())
-PATHS = {"id": "019b76da-a800-7000-8000-000000000001", "name": "emails"}
+PATHS = {"id": "019b76da-a800-7000-8000-000000000001", "name": "emails", "token": "1.e30.e30"}
 
 
 class TestRoles:

@@ -39,6 +39,16 @@ def a_run_that_waits(app: Tickwork) -> str:
     return run.id
 
 
+def a_run_that_waits_for_a_key(app: Tickwork) -> str:
+    @app.job(name="order")
+    def order(ctx: RunContext) -> None:
+        ctx.wait_for("order.paid", key="42", timeout="3d")
+
+    order.dispatch()
+    app.run()
+    return "order.paid"
+
+
 def a_sleeping_run(app: Tickwork) -> str:
     @app.job(name="sleepy")
     def sleepy(ctx: RunContext) -> None:
@@ -135,6 +145,11 @@ CASES = {
     "run.delete": Case(a_finished_run),
     "run.signal": Case(a_run_that_waits, {"event": "approved"}, {"event": "approved"}),
     "run.wake": Case(a_sleeping_run),
+    "event.emit": Case(
+        a_run_that_waits_for_a_key,
+        {"event": "order.paid", "key": "42", "data": {"amount": 5}},
+        {"event": "order.paid", "key": "42", "data": '{"amount": 5}'},
+    ),
     "queue.pause": Case(lambda _: "emails", {"note": "later"}, {"note": "later"}),
     "queue.resume": Case(a_paused_queue),
     "job.pause": Case(lambda _: "send_email", {"note": "later"}, {"note": "later"}),

@@ -59,6 +59,7 @@ BEYOND_THE_DOCUMENT = {
     "change_schedule": "the same",
     "dispatch_run": "the arguments of the handler",
     "signal_run": "the characters and the length of a name, and the size of the data",
+    "emit_event": "the same, and those of the key",
     "backfill_schedule": "since is not later than until",
     "pause_schedule": "until is in the future",
     "pause_job": "the same",

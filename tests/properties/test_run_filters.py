@@ -82,6 +82,7 @@ filters: Final = st.builds(
     before=maybe(moments),
     is_retry=maybe(st.booleans()),
     worker=maybe(st.sampled_from([ANN, BOB])),
+    is_suspended=st.booleans(),
 )
 one_text: Final = st.one_of(
     *(st.builds(RunFilter, **{name: texts}) for name in ("tenant", "job", "queue", "schedule")),

@@ -110,7 +110,11 @@ class EngineHarness:
         self.runner = AttemptRunner(
             clock=self.clock,
             store=HeldAttemptStore(
-                store=UNUSED, clock=self.clock, held=self.held, plan_run=app.attempt_store.plan_run
+                store=UNUSED,
+                clock=self.clock,
+                held=self.held,
+                plan_run=app.attempt_store.plan_run,
+                find_callbacks=UNUSED,
             ),
             bus=EventBus(),
             find=app.registry.find,

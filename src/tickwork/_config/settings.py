@@ -7,12 +7,14 @@ from datetime import timedelta
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from tickwork._dialects import is_embedded
 from tickwork._domain.names import check_name
 from tickwork._domain.schedules.zones import Zone
 from tickwork._handlers.handlers import is_path
 from tickwork._kernel.durations import as_duration
+from tickwork._masks.text import MASK
 from tickwork._masks.url import mask_url
 from tickwork._payload.codec import SIZE_MAX
 from tickwork.errors import InvalidOption
@@ -26,6 +28,9 @@ PAYLOAD_LIMIT: Final = 16 * 1024 * 1024
 
 VERSION_MAX: Final = 100
 RETIRE_AFTER: Final = timedelta(days=7)
+SECRET_MIN: Final = 32
+"""The shortest secret that signs links, in characters."""
+
 CONFIG_FILE: Final = "tickwork.toml"
 TABLE: Final = "tickwork"
 """The table of a configuration file that holds settings."""
@@ -44,6 +49,8 @@ class Settings:
     payload_max: int = SIZE_MAX
     retire_after: timedelta = RETIRE_AFTER
     version: str = ""  # of the application, as workers report it
+    dashboard_url: str = ""  # where browsers reach the dashboard, for links
+    callback_secret: tuple[str, ...] = ()  # signs links; the first one signs, all are accepted
     config: str = ""  # the file that was read, if any
     # The names that were set by arguments or environment, and the source of each value that
     # is not a default.
@@ -51,9 +58,17 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
-        shown = {each.name: getattr(self, each.name) for each in fields(self)}
-        shown["url"] = mask_url(self.url)
+        shown = {
+            each.name: mask_setting(each.name, getattr(self, each.name)) for each in fields(self)
+        }
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def mask_setting(name: str, value: Any) -> Any:
+    """The value as it may be shown."""
+    if name == "url":
+        return mask_url(value)
+    return MASK if name == "callback_secret" and value else value
 
 
 def read_document(path: str | PathLike[str]) -> "Document":
@@ -140,7 +155,7 @@ def report_late_settings(document: "Document", settings: Settings) -> None:
         if current != value and name not in settings.explicit:
             document.report(
                 (TABLE, name),
-                f"{name} cannot be changed: the app was created with {_show(current)}. "
+                f"{name} cannot be changed: the app was created with {_show(name, current)}. "
                 f"Create it with Tickwork(config={document.source!r}).",
             )
 
@@ -197,6 +212,36 @@ def _length(name: str, value: Any) -> timedelta:
     return length
 
 
+def _web_url(name: str, value: object) -> str:
+    text = _string(name, value)
+    try:
+        parts = urlsplit(text)
+        is_fitting = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        is_fitting = False
+    if not is_fitting or parts.query or parts.fragment or parts.username is not None:
+        raise InvalidOption(
+            name,
+            mask_url(text),
+            "must be the URL of the dashboard, without a user, a query and a fragment",
+            fix="Write it as 'https://jobs.example.com/ops'.",
+        )
+    return text.rstrip("/")
+
+
+def _secrets(name: str, value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
+    parts = tuple(value) if is_list else (value,)
+    if not parts or not all(isinstance(each, str) and len(each) >= SECRET_MIN for each in parts):
+        raise InvalidOption(
+            name,
+            MASK,
+            f"must be a text of at least {SECRET_MIN} characters, or a list of such texts",
+            fix="Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    return parts
+
+
 _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "url": _string,
     "name": check_name,
@@ -207,6 +252,8 @@ _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "payload_max": _size,
     "retire_after": _length,
     "version": _version,
+    "dashboard_url": _web_url,
+    "callback_secret": _secrets,
 }
 
 VARIABLES: Final = {name: f"TICKWORK_{name.upper()}" for name in _CONVERTERS}
@@ -218,7 +265,7 @@ _BOOLEANS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": F
 def _read_variable(name: str, variable: str, text: str) -> Any:
     value: Any = text
     match _CONVERTERS[name]:
-        case convert if convert is _strings:
+        case convert if convert is _strings or convert is _secrets:
             value = [part.strip() for part in text.split(",") if part.strip()]
         case convert if convert is _boolean:
             value = _BOOLEANS.get(text.strip().lower(), text)
@@ -227,8 +274,11 @@ def _read_variable(name: str, variable: str, text: str) -> Any:
     try:
         return convert_setting(name, value)
     except InvalidOption as error:
-        raise InvalidOption(variable, text, error.rule, fix=error.fix) from None
+        shown = mask_setting(name, text)
+        raise InvalidOption(variable, shown, error.rule, fix=error.fix) from None
 
 
-def _show(value: object) -> str:
+def _show(name: str, value: object) -> str:
+    if name == "callback_secret":
+        return str(mask_setting(name, value))
     return mask_url(value) if isinstance(value, str) else repr(value)

@@ -86,6 +86,12 @@ class AttemptStore(StepStore, Protocol):
         """Make a run of a job, or of a draft, without adding it; None if there is no attempt."""
         ...
 
+    def callback_url(
+        self, claim: Claim, event: str, *, valid: timedelta | float | str, answers: Sequence[str]
+    ) -> str:
+        """A signed link that emits an event of the run."""
+        ...
+
     def is_committed(self, claim: Claim) -> bool:
         """Whether the run was completed under this claim, and that was committed."""
         ...
@@ -403,6 +409,19 @@ class RunContext:
         wanted = WantedEvent(event, key, timeout, name)
         step = flow.resolve(wanted, flow.begin_wait(wanted))
         return flow.finish_wait(wanted, step, self.codec_of_type(type))
+
+    def callback_url(
+        self, event: str, *, valid: timedelta | float | str, answers: Sequence[str] = ()
+    ) -> str:
+        """A signed link with which someone answers ``ctx.wait_for(event)``, once.
+
+        It leads to a page of the dashboard that needs no account. ``answers`` are the buttons on
+        the page, and the text of the chosen one is the data of the event; without them, a program
+        can send any JSON. It needs the settings ``callback_secret`` and ``dashboard_url``.
+        """
+        if self._payload is None:
+            raise no_run("callback_url")
+        return self._store.callback_url(self._claim, event, valid=valid, answers=answers)
 
     @property
     def aio(self) -> AsyncFlow:

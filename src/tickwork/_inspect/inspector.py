@@ -83,6 +83,7 @@ from tickwork._inspect.upcoming_firings import (
     read_schedule_rows,
     upcoming_firings,
 )
+from tickwork._inspect.waits import WaitList, list_waits
 from tickwork._kernel.clock import Clock
 from tickwork._payload.codec import decode
 from tickwork._stores.contract import (
@@ -439,6 +440,10 @@ class Inspector:
         causes = () if record.run.is_finished else self._explainer.explain_run(run_id).causes
         retries = self._store.find_retries(run_id) if record.run.is_finished else []
         return self._presenter.view_record(record, causes, retries, now=self._clock.now())
+
+    def waits(self, *, cursor: RunId | None = None, limit: int = 50) -> WaitList:
+        """List the runs that wait for events, the oldest run first."""
+        return list_waits(self._store, cursor=cursor, limit=limit)
 
     def view(self, run: Run) -> RunView:
         """Decode a run for people: arguments by name, with secrets masked."""

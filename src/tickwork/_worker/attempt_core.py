@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from tickwork._define.definition import Definition
 from tickwork._define.engine_choice import EngineRegistration, load_function
 from tickwork._define.registry import Registry
+from tickwork._dispatch.callbacks import Callbacks
 from tickwork._domain.identity import RunId
 from tickwork._domain.runs.retention import Retention
 from tickwork._domain.runs.transitions import Transition
@@ -85,6 +86,7 @@ class WorkerContext:
     app_location: Callable[[], AppLocation]
     refresh_catalog: Callable[[], object]
     plan_run: PlanRun
+    find_callbacks: Callable[[], Callbacks]
     lifecycle: Lifecycle
     version: WorkerVersion
     url: str
@@ -118,6 +120,7 @@ class WorkerContext:
             store=self.store,
             clock=self.clock,
             plan_run=self.plan_run,
+            find_callbacks=self.find_callbacks,
             version=self.version.application,
         )
 
@@ -203,6 +206,7 @@ def build_core(
         "clock": clock,
         "held": held,
         "plan_run": context.plan_run,
+        "find_callbacks": context.find_callbacks,
         "log_capture": context.log_capture,
         "version": context.version.application,
     }

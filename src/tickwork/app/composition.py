@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tickwork._control.schedule_changes import ScheduleWriter
     from tickwork._control.schedule_rows import ScheduleRows
     from tickwork._control.schedules import Schedules
+    from tickwork._dispatch.callbacks import Callbacks
     from tickwork._dispatch.emitter import Emitter
     from tickwork._domain.health import Check, UnwrittenOutcomes, WorkerState
     from tickwork._inspect.inspector import Inspector
@@ -350,6 +351,20 @@ class Services:
         )
 
     @built_once
+    def callbacks(self) -> "Callbacks":
+        """Makes and reads links that answer a wait."""
+        from tickwork._dispatch.callbacks import Callbacks  # noqa: PLC0415  # few programs have links
+
+        settings = self._app.settings
+        return Callbacks(
+            store=self.store,
+            clock=self.clock,
+            runs=self.runs,
+            secrets=settings.callback_secret,
+            dashboard_url=settings.dashboard_url,
+        )
+
+    @built_once
     def stored_limits(self) -> StoredLimits:
         """The limits that dispatches of remote jobs count against."""
         return StoredLimits(store=self.store, clock=self.clock)
@@ -465,6 +480,7 @@ class Services:
             clock=self.clock,
             refresh_catalog=catalog.refresh,
             plan_run=partial(plan_run, Dispatcher(self, self._app.registry)),
+            find_callbacks=lambda: self.callbacks,
             on_follow_ups=self.inserter.report_follow_ups,
         )
 

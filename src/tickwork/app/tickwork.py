@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tickwork._control.audit import AuditLog, IdempotentDispatcher
     from tickwork._control.locks import Lock
     from tickwork._control.schedules import Schedules
+    from tickwork._dispatch.callbacks import Callbacks
     from tickwork._dispatch.emitter import Emitted
     from tickwork._domain.explain import Explanation
     from tickwork._domain.health import Check, UnwrittenOutcomes, WorkerState
@@ -92,7 +93,8 @@ F = TypeVar("F", bound=Callable[[], Any])
 
 _INTERNAL: Final = frozenset(
     {
-        *("alert_settings", "attempt_store", "calendars", "cipher", "config_files", "created_in"),
+        *("alert_settings", "attempt_store", "calendars", "callbacks", "cipher", "config_files"),
+        *("created_in",),
         *("defaults", "engines", "events", "is_configuration", "lifecycle", "location", "path"),
         *("registry", "tracer", "wait_for"),
     }
@@ -126,6 +128,8 @@ class Tickwork:
         payload_max: int | None = None,
         retire_after: Duration | None = None,
         version: str | None = None,
+        dashboard_url: str | None = None,
+        callback_secret: str | Sequence[str] | None = None,
         defaults: JobDefaults | None = None,
         config: str | PathLike[str] | None = None,
         encrypt: EncryptionKey | Sequence[EncryptionKey] | None = None,
@@ -135,9 +139,7 @@ class Tickwork:
         queues: Iterable[str] = (),
     ) -> None:
         file, source = ({}, "") if config is None else _read_file_settings(config)
-        from_file = {} if config is None else _read_file_defaults(config)
-        own_defaults = {} if defaults is None else defaults.values_set
-        self.defaults: JobDefaults = JobDefaults(**{**from_file, **own_defaults})
+        self.defaults: JobDefaults = _merge_defaults(defaults, config)
         self.settings: Settings = read_settings(
             {
                 "url": url,
@@ -149,6 +151,8 @@ class Tickwork:
                 "payload_max": payload_max,
                 "retire_after": retire_after,
                 "version": version,
+                "dashboard_url": dashboard_url,
+                "callback_secret": callback_secret,
             },
             package=_package_of_caller(),
             file=file,
@@ -491,6 +495,11 @@ class Tickwork:
             PayloadError: The data cannot be stored.
         """
         return self._services.emitter.emit(event, key=key, data=data, tenant=tenant, using=using)
+
+    @property
+    def callbacks(self) -> "Callbacks":
+        """Links that answer a wait: ``ctx.callback_url`` makes them."""
+        return self._services.callbacks
 
     @property
     def runs(self) -> Runs:
@@ -867,6 +876,11 @@ def _read_file_settings(path: str | PathLike[str]) -> tuple[Mapping[str, Any], s
     settings = settings_in(document)
     document.raise_problems()
     return settings, document.source
+
+
+def _merge_defaults(given: JobDefaults | None, config: str | PathLike[str] | None) -> JobDefaults:
+    from_file = {} if config is None else _read_file_defaults(config)
+    return JobDefaults(**{**from_file, **({} if given is None else given.values_set)})
 
 
 def _read_file_defaults(path: str | PathLike[str]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tickwork._dispatch.callbacks import Callbacks
 from tickwork._domain.runs.run import NewRun
 from tickwork._domain.worker_version import WorkerVersion
 from tickwork._engines.local.inline import InlineEngine
@@ -41,6 +42,7 @@ def build_context(
     clock: Clock,
     refresh_catalog: Callable[[], object],
     plan_run: PlanRun,
+    find_callbacks: Callable[[], Callbacks],
     on_follow_ups: Callable[[Sequence[NewRun]], None],
 ) -> WorkerContext:
     """Build what workers, single passes and remote processes of an application share."""
@@ -66,6 +68,7 @@ def build_context(
         app_location=partial(find_app_location, app),
         refresh_catalog=refresh_catalog,
         plan_run=plan_run,
+        find_callbacks=find_callbacks,
         lifecycle=app.lifecycle,
         version=WorkerVersion(VERSION, app.settings.version, read_zone_version()),
         url=app.settings.url,

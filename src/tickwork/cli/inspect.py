@@ -243,6 +243,7 @@ tickwork runs
 tickwork runs --job send_email --status failed_permanent --since 2h
 tickwork runs --arg customer=42 --arg address.city=Bern
 tickwork runs --text TimeoutError
+tickwork runs --waiting
 tickwork runs --follow
 tickwork runs --json -n 1000 | jq -r '.runs[].id'
 """,

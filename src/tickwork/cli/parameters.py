@@ -168,10 +168,18 @@ run_filter_options: Final = apply_options(
     click.option(
         "--before", type=PAST_TIME, help="Only runs created before this time. 2h: two hours ago."
     ),
+    click.option(
+        "--waiting",
+        "is_suspended",
+        is_flag=True,
+        default=None,
+        help="Only suspended runs: they sleep, or wait for an event.",
+    ),
 )
 """The options that select runs. ``read_run_filter`` reads their values."""
 
 
 def read_run_filter(options: dict[str, Any]) -> RunFilter:
     statuses = frozenset(RunStatus(status) for status in options.pop("statuses"))
-    return RunFilter(statuses=statuses, **options)
+    is_suspended = bool(options.pop("is_suspended"))
+    return RunFilter(statuses=statuses, is_suspended=is_suspended, **options)

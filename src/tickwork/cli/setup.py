@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from tickwork._config.settings import VARIABLES
+from tickwork._config.settings import VARIABLES, mask_setting
 from tickwork._dialects import DIALECT_BY_NAME
 from tickwork._kernel.durations import human_duration
 from tickwork._masks.url import mask_url
@@ -300,7 +300,7 @@ def _settings(ctx: CommandContext) -> list[Setting]:
     listed = [Setting("app", app.path or "-", _app_source(ctx), APP_VARIABLE)]
     for name, variable in VARIABLES.items():
         value = getattr(settings, "should_install" if name == "install" else name)
-        masked = mask_url(value) if name == "url" else value
+        masked = mask_setting(name, value)
         listed.append(Setting(name, masked, settings.sources.get(name, "default"), variable))
     # Values as they were given: types of errors and lengths are shown as in code.
     defaults = {name: str(value) for name, value in app.defaults.values_set.items()}

@@ -25,6 +25,7 @@ from tickwork._inspect.schedule_details import ScheduleDetails
 from tickwork._inspect.statistics import JobStatistics, QueueStatistics, StatisticsHistory
 from tickwork._inspect.status import JobView, QueueView, Status, WorkerView
 from tickwork._inspect.upcoming_firings import UpcomingFirings
+from tickwork._inspect.waits import WaitList
 from tickwork._stores.contract import RunFilter, ScheduleOutcome
 from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard import fields
@@ -112,6 +113,7 @@ class RunFilterFields(TypedDict, total=False):
     worker: Annotated[WorkerId, fields.RUN_ID, "Only runs that this worker executes, or did last."]
     since: Annotated[fields.Instant, "Only runs created at or after this time."]
     before: Annotated[fields.Instant, "Only runs created before this time."]
+    waiting: Annotated[bool, fields.BOOLEAN, "Only runs that sleep, or that wait for an event."]
 
 
 class RunSearchFields(RunFilterFields, total=False):
@@ -167,7 +169,11 @@ def run_search(query: Mapping[str, Any]) -> dict[str, Any]:
 def run_filter(query: Mapping[str, Any]) -> RunFilter:
     """The filter that the parameters of a URL mean."""
     given = {each.name: query[each.name] for each in RUN_FILTERS if each.name in query}
-    return RunFilter(statuses=frozenset(given.pop("status", ())), **given)
+    return RunFilter(
+        statuses=frozenset(given.pop("status", ())),
+        is_suspended=given.pop("waiting", False),
+        **given,
+    )
 
 
 @read("/runs")
@@ -185,6 +191,12 @@ def list_runs(app: Tickwork, **query: Unpack[RunPageFields]) -> RunList:
 def get_run(app: Tickwork, run_id: RunKey) -> RunDetails:
     """Read a run with its attempts and its log; if it is unfinished, the reasons why."""
     return app.inspect.details(run_id)
+
+
+@read("/waits")
+def list_open_waits(app: Tickwork, *, cursor: Cursor | None = None, limit: Limit = 50) -> WaitList:
+    """List the runs that wait for events, the oldest run first."""
+    return app.inspect.waits(cursor=cursor, limit=limit)
 
 
 # ---------------------------------------------------------------- jobs

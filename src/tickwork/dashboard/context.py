@@ -69,7 +69,18 @@ class DashboardContext:
         Raises:
             ProblemError: The user has made too many.
         """
-        seconds = self._request_limit.take(caller.user.name, now=time.monotonic())
+        self._count(f"user {caller.user.name}")
+
+    def count_address(self, address: str) -> None:
+        """Count a request that needs no user.
+
+        Raises:
+            ProblemError: There were too many from this address.
+        """
+        self._count(f"address {address}")
+
+    def _count(self, client: str) -> None:
+        seconds = self._request_limit.take(client, now=time.monotonic())
         if seconds:
             raise ProblemError(
                 429,

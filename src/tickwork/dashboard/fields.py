@@ -327,12 +327,7 @@ def read_query(
 
 def read_body(fields: Sequence[InputField], body: bytes) -> dict[str, Any]:
     """Read a JSON object. Without a body, all fields are missing."""
-    given: Any = {}
-    if body.strip():
-        try:
-            given = json.loads(body, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            raise ProblemError(400, "The body is not valid JSON.") from None
+    given: Any = parse_json(body) if body.strip() else {}
     if not isinstance(given, dict):
         raise ProblemError(422, "The body must be a JSON object.")
     known = {field.name for field in fields}
@@ -345,6 +340,14 @@ def read_body(fields: Sequence[InputField], body: bytes) -> dict[str, Any]:
                 fix=f"The fields are: {', '.join(sorted(known)) or 'none'}.",
             )
     return _parse_all(fields, given, is_text=False)
+
+
+def parse_json(body: bytes) -> Any:
+    """Read the JSON of a body, without NaN and Infinity, which are no JSON."""
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ProblemError(400, "The body is not valid JSON.") from None
 
 
 def _refuse_constant(name: str) -> float:

@@ -30,6 +30,7 @@ TITLES: Final[Mapping[int, str]] = {
     404: "There is no such thing.",
     405: "The method is not allowed.",
     409: "The state does not allow this.",
+    410: "It is not valid any more.",
     412: "It was changed meanwhile.",
     413: "The request is too large.",
     415: "The content type must be application/json.",

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tickwork._control.schedule_view import ScheduleView
+from tickwork._dispatch.callbacks import PATH as CALLBACK_PATH
 from tickwork._kernel.json_form import as_json
 from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard import fields
@@ -29,6 +30,7 @@ from tickwork.dashboard.acts import ALL_ACTS
 from tickwork.dashboard.api import ENDPOINTS
 from tickwork.dashboard.authentication import Authenticator
 from tickwork.dashboard.bulk import BulkActions
+from tickwork.dashboard.callbacks import CallbackPages
 from tickwork.dashboard.context import DashboardContext, read_body_bytes
 from tickwork.dashboard.endpoints import Endpoint
 from tickwork.dashboard.etags import etag_of
@@ -153,10 +155,12 @@ def build_site(
 def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) -> list[Route]:
     forms = Forms(pages)
     edits = ScheduleForms(pages, forms)
+    callbacks = CallbackPages(context, pages)
     reads: dict[str, Callable[..., Any]] = {
         "/": pages.overview,
         "/events": partial(open_stream, context, ChangeDetector(context), limits),
         "/login": forms.show_login,
+        f"{CALLBACK_PATH}{{token}}": callbacks.show,  # for people without an account
         "/runs": pages.runs,
         "/runs/bulk": pages.bulk_preview,
         "/runs/errors": pages.errors,
@@ -174,6 +178,7 @@ def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) 
         "/queues": pages.queues,
         "/queues/{name:path}": pages.queue,
         "/jobs/{name:path}": pages.job,
+        "/waits": pages.waits,
         "/workers": pages.workers,
         "/alerts": pages.alerts,
         "/audit": pages.audit,
@@ -188,6 +193,7 @@ def _page_routes(context: DashboardContext, pages: Pages, limits: StreamLimits) 
             if each.form is not None
         },
         "/login": forms.log_in,
+        f"{CALLBACK_PATH}{{token}}": callbacks.answer,
         "/logout": forms.log_out,
         "/dispatch": forms.dispatch,
         "/zone": forms.choose_zone,

@@ -13,6 +13,7 @@ from tickwork.testing.assertions import (
     dispatched,
     watching,
 )
+from tickwork.testing.callbacks import answer
 from tickwork.testing.clock import ManualClock
 from tickwork.testing.drain import AttemptResult, DrainResult, drain
 from tickwork.testing.immediate import immediately
@@ -25,6 +26,7 @@ __all__ = [
     "DrainResult",
     "ManualClock",
     "aio",
+    "answer",
     "app",
     "assert_dispatched",
     "assert_not_dispatched",

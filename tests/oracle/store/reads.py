@@ -14,9 +14,11 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleOrigin
 from tickwork._domain.limits.rates import Turn, is_rate
 from tickwork._domain.rollups import ROLLUPS_MAX, Rollup, merge_rollups, with_queues
+from tickwork._domain.runs.links import SUSPENDED
 from tickwork._domain.runs.retention import EndedRun, HistoryCursor
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.steps import StepKind, StepState
 from tickwork._domain.shared_names import DefinitionRow
 from tickwork._kernel.ids import first_id, time_of_id
 from tickwork._stores.contract import (
@@ -25,6 +27,7 @@ from tickwork._stores.contract import (
     Creations,
     Health,
     JobRow,
+    OpenWait,
     PauseKind,
     PhaseCounts,
     Pruned,
@@ -37,6 +40,7 @@ from tickwork._stores.contract import (
     ScheduleOutcome,
     SummaryPage,
     TableHealth,
+    WaitPage,
 )
 
 
@@ -134,6 +138,33 @@ class OracleReads(TableHolder):
             waiting = [run for run in tables.runs.values() if run.phase is Phase.WAITING]
         waiting = [run for run in waiting if since <= run.due_at <= until]
         return sorted(waiting, key=lambda run: run.due_at)[:limit]
+
+    def list_waits(self, *, after: RunId | None = None, limit: int) -> WaitPage:
+        with self._reading() as tables:
+            found = sorted(item for item in tables.waits.items() if item[0] > (after or ""))[:limit]
+            waits = []
+            for run_id, name in found:
+                run = tables.runs.get(run_id)
+                if run is not None and run.phase is Phase.WAITING:
+                    steps = tables.steps.get(run_id, {}).values()
+                    since = [
+                        step.at
+                        for step in steps
+                        if step.kind is StepKind.WAIT and step.state is StepState.OPEN
+                    ]
+                    waits.append(
+                        OpenWait(
+                            run_id,
+                            run.job,
+                            run.queue,
+                            run.tenant,
+                            name.event,
+                            name.key,
+                            max(since),
+                            run.due_at,
+                        )
+                    )
+        return WaitPage(waits, found[-1][0] if len(found) == limit else None)
 
     def find_retries(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
         with self._reading() as tables:
@@ -367,6 +398,11 @@ def _is_later(run: Run, since: datetime) -> bool:
     return run.attempt > 0 if run.ended_at is None else run.ended_at >= since
 
 
+def _is_suspended(run: Run) -> bool:
+    is_waiting = run.phase is Phase.WAITING and run.status is RunStatus.PENDING
+    return is_waiting and bool(run.links & SUSPENDED)
+
+
 def _fits(run: Run, where: RunFilter) -> bool:
     return (
         where.tenant in {None, run.tenant}
@@ -380,4 +416,5 @@ def _fits(run: Run, where: RunFilter) -> bool:
         and (where.ended_since is None or _is_later(run, where.ended_since))
         and where.is_retry in {None, run.retry_of is not None}
         and where.worker in {None, run.worker}
+        and not (where.is_suspended and not _is_suspended(run))
     )

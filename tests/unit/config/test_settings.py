@@ -16,6 +16,8 @@ from tickwork._config.settings import (
 from tickwork._config.toml_document import Document
 from tickwork.errors import ConfigError, InvalidDuration, InvalidOption, InvalidSchedule
 
+SECRET, OLD = "k" * 32, "o" * 32
+
 
 def read(environ: dict[str, str] | None = None, file: Any = None, **given: Any) -> Settings:
     return read_settings(given, package="shop", file=file or {}, environ=environ or {})
@@ -66,6 +68,9 @@ class TestSources:
             ("redact", "card", ("card",)),
             ("payload_max", "1000", 1000),
             ("retire_after", "2 days", timedelta(days=2)),
+            ("dashboard_url", "https://jobs.example.com/ops/", "https://jobs.example.com/ops"),
+            ("callback_secret", SECRET, (SECRET,)),
+            ("callback_secret", f"{SECRET}, {OLD}", (SECRET, OLD)),
         ],
     )
     def test_each_setting_has_a_variable(self, name, text, kept):
@@ -112,6 +117,15 @@ class TestValues:
             ("payload_max", 10**9, InvalidOption),
             ("retire_after", "soon", InvalidDuration),
             ("retire_after", 0, InvalidOption),
+            ("dashboard_url", "jobs.example.com", InvalidOption),
+            ("dashboard_url", "javascript://x/", InvalidOption),
+            ("dashboard_url", "https://ann:pw@jobs.example.com", InvalidOption),
+            ("dashboard_url", "https://jobs.example.com/?a=1", InvalidOption),
+            ("dashboard_url", "https://[jobs", InvalidOption),
+            ("callback_secret", "short", InvalidOption),
+            ("callback_secret", [SECRET, "short"], InvalidOption),
+            ("callback_secret", [], InvalidOption),
+            ("callback_secret", 5, InvalidOption),
         ],
     )
     def test_as_an_argument_and_in_a_file(self, name, value, error):
@@ -125,6 +139,34 @@ class TestValues:
 
     def test_any_iterable_is_a_list(self):
         assert read(handler_paths=iter(["shop", "blog"])).handler_paths == ("shop", "blog")
+
+
+class TestSecrets:
+    """The secret that signs links is never shown."""
+
+    def test_in_texts(self):
+        assert SECRET not in repr(read(callback_secret=SECRET))
+
+    @pytest.mark.parametrize("name", ["argument", "variable", "file"])
+    def test_in_errors(self, name):
+        bad = OLD[:20]
+        if name == "file":
+            [text] = problems_in(f"[tickwork]\ncallback_secret = '{bad}'\n")
+        else:
+            given = {"callback_secret": bad} if name == "argument" else {}
+            environ = {"TICKWORK_CALLBACK_SECRET": bad} if name == "variable" else {}
+            with pytest.raises(InvalidOption) as caught:
+                read(environ, **given)
+            text = str(caught.value)
+        assert bad not in text
+
+    def test_in_a_file_that_is_read_too_late(self):
+        document = Document("tickwork.toml", f"[tickwork]\ncallback_secret = '{OLD}'\n")
+        report_late_settings(document, read())
+
+        with pytest.raises(ConfigError) as caught:
+            document.raise_problems()
+        assert OLD not in str(caught.value)
 
 
 class TestFiles:

@@ -7,7 +7,7 @@ from tickwork._domain.runs.status import Phase, RunStatus
 from tickwork._domain.runs.steps import Step, StepKind, StepState
 from tickwork._domain.runs.stored_events import FOREVER, EventName, NewEvent
 from tickwork._kernel.ids import new_id
-from tickwork._stores.contract import ChangeResult, Store
+from tickwork._stores.contract import ChangeResult, RunFilter, Store
 from tickwork.testing.clock import ManualClock
 from tickwork_conformance.builders import (
     DAY,
@@ -253,6 +253,63 @@ class TestEventsThatDecideWaits:
 
         assert again == first
         assert store.load_steps(claim.run_id) == [first]
+
+
+class TestWaitsThatAreOpen:
+    """``list_waits``: who waits for what, since when, until when."""
+
+    def test_runs_in_the_order_of_their_ids(self, store, clock, worker):
+        first = a_waiting_run(store, worker)
+        clock.set(NOON + HOUR)
+        second = a_waiting_run(store, worker, until=None)
+
+        page = store.list_waits(limit=10)
+
+        assert page.cursor is None
+        assert page.waits == sorted(page.waits)
+        assert {wait.run_id: (wait.event, wait.key, wait.until) for wait in page.waits} == {
+            first.run_id: ("paid", "42", NOON + DAY),
+            second.run_id: ("paid", "42", FOREVER),
+        }
+        assert {wait.since for wait in page.waits} == {NOON}
+        assert {(wait.job, wait.queue, wait.tenant) for wait in page.waits} == {
+            (first.job, first.queue, first.tenant)
+        }
+
+    def test_pages(self, store, worker):
+        claims = [a_waiting_run(store, worker) for _ in range(3)]
+
+        first = store.list_waits(limit=2)
+        second = store.list_waits(after=first.cursor, limit=2)
+
+        assert (len(first.waits), len(second.waits), second.cursor) == (2, 1, None)
+        assert sorted(wait.run_id for wait in (*first.waits, *second.waits)) == sorted(ids(claims))
+
+    def test_a_run_that_was_woken_or_canceled_is_not_listed(self, store, clock, worker):
+        woken = a_waiting_run(store, worker)
+        canceled = a_waiting_run(store, worker)
+        store.cancel(canceled.run_id, now=clock.now())
+        clock.set(NOON + DAY)
+        store.stage(now=clock.now(), limit=10)
+
+        assert store.list_waits(limit=10).waits == []
+
+        assert worker.claim_one().run_id == woken.run_id
+        assert store.list_waits(limit=10).waits == []
+
+    def test_a_run_that_sleeps_is_suspended_and_waits_for_no_event(self, store, worker):
+        waiting_run = a_waiting_run(store, worker)
+        add(store, a_run(due_at=NOON + DAY))  # it is delayed
+        add(store, a_run())
+        claim = worker.claim_one()
+        sleep = Step("sleep:1d", 0, StepKind.SLEEP, StepState.OPEN, claim.token, NOON, NOON + DAY)
+        worker.record(claim, Suspended(NOON + DAY, "sleeps", (sleep,)))
+
+        assert [wait.run_id for wait in store.list_waits(limit=10).waits] == [waiting_run.run_id]
+        found = store.list_runs(RunFilter(is_suspended=True)).runs
+        assert sorted(ids(found)) == sorted([waiting_run.run_id, claim.run_id])
+        completed = RunFilter(is_suspended=True, statuses=frozenset({RunStatus.COMPLETED}))
+        assert store.list_runs(completed).runs == []
 
 
 class TestEventsAndSleepers:

@@ -105,6 +105,8 @@ def _conditions(where: RunFilter, cursor: str | None, *, is_history: bool) -> _C
     if where.since is not None:
         others.append("created_at >= :since")
         params["since"] = micros(where.since)
+    if where.is_suspended:
+        others.append("phase = 'waiting' AND status = 'pending' AND links & 8 <> 0")
     if where.ended_since is not None:
         if is_history:
             others.append("ended_at >= :ended_since")

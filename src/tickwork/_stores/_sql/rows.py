@@ -97,7 +97,12 @@ def clamped_moment(value: int | None) -> datetime | None:
 
     The operation that reads the whole row finds out that it cannot be read, and reports it.
     """
-    return None if value is None else moment(min(max(value, _MICROS_MIN), _MICROS_MAX))
+    return None if value is None else shown_moment(value)
+
+
+def shown_moment(value: int) -> datetime:
+    """An instant of a row that may be unreadable, for people."""
+    return moment(min(max(value, _MICROS_MIN), _MICROS_MAX))
 
 
 @lru_cache(maxsize=4096)

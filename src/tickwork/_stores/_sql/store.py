@@ -341,6 +341,7 @@ class SqlStore(ABC):
     load_steps = reader_of(flows.load_steps)
     emit = writer_of(flows.emit)
     find_event = reader_of(flows.find_event)
+    list_waits = reader_of(flows.list_waits)
     resolve_wait = writer_of(flows.resolve_wait)
     work_outbox = writer_of(flows.work_outbox)
     wake = writer_of(flows.wake)

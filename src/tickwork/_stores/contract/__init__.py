@@ -41,6 +41,7 @@ from tickwork._stores.contract.values import (
     LogLine,
     NewSchedule,
     OpenTransaction,
+    OpenWait,
     Pause,
     PauseKind,
     PendingWork,
@@ -58,6 +59,7 @@ from tickwork._stores.contract.values import (
     SummaryPage,
     TableHealth,
     UpcomingRuns,
+    WaitPage,
     WorkerRow,
 )
 
@@ -87,6 +89,7 @@ __all__ = [
     "LogLine",
     "NewSchedule",
     "OpenTransaction",
+    "OpenWait",
     "Pause",
     "PauseKind",
     "PendingWork",
@@ -109,5 +112,6 @@ __all__ = [
     "SummaryPage",
     "TableHealth",
     "UpcomingRuns",
+    "WaitPage",
     "WorkerRow",
 ]

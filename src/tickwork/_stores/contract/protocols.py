@@ -49,6 +49,7 @@ from tickwork._stores.contract.values import (
     ScheduleOutcome,
     SummaryPage,
     UpcomingRuns,
+    WaitPage,
     WorkerRow,
 )
 
@@ -502,6 +503,9 @@ class ReadStore(Protocol):
 
     def list_waiting(self, *, since: datetime, until: datetime, limit: int) -> list[Run]:
         """Runs that wait for a time in this span, in the order of that time."""
+
+    def list_waits(self, *, after: RunId | None = None, limit: int) -> WaitPage:
+        """Suspended runs that wait for events, in the order of their ids, after this one."""
 
     def find_retries(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
         """The runs that repeat this one, oldest first."""

@@ -263,6 +263,30 @@ class RunFilter:
     is_retry: bool | None = None  # created by retrying a finished run
     ended_since: datetime | None = None  # ended at or after, or is between attempts or in one
     worker: WorkerId | None = None  # that executes it, or did so last
+    is_suspended: bool = False  # it sleeps, or waits for an event
+
+
+class OpenWait(NamedTuple):
+    """A suspended run, and the event for which it waits."""
+
+    run_id: RunId
+    job: str
+    queue: str
+    tenant: str
+    event: str
+    key: str  # the id of the run, if the event is a signal
+    since: datetime
+    until: datetime  # FOREVER: the wait has no limit
+
+
+class WaitPage(NamedTuple):
+    """Open waits, the oldest run first, and the cursor of the next page (None: this is the last).
+
+    A page may be shorter than its limit, and have a cursor.
+    """
+
+    waits: list[OpenWait]
+    cursor: RunId | None
 
 
 class RowFault(NamedTuple):

@@ -5,6 +5,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from tickwork._define.options import Duration
+from tickwork._dispatch.callbacks import Callbacks
 from tickwork._domain.runs.links import HAS_STEPS
 from tickwork._domain.runs.run import Claim, NewRun
 from tickwork._domain.runs.status import RunStatus
@@ -32,10 +34,12 @@ class RowAttemptStore:
         store: Store,
         clock: Clock,
         plan_run: PlanRun,
+        find_callbacks: Callable[[], Callbacks],
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
         self._store = store
+        self._find_callbacks = find_callbacks
         self.version: str = version
         self._clock = clock
         self._log_capture = log_capture
@@ -69,6 +73,12 @@ class RowAttemptStore:
             with suppress(OutcomeUnknown):
                 return self._store.resolve_wait(claim, step, event, now=self._clock.now())
         return self._store.resolve_wait(claim, step, event, now=self._clock.now())
+
+    def callback_url(
+        self, claim: Claim, event: str, *, valid: Duration, answers: Sequence[str]
+    ) -> str:
+        """A signed link that emits an event of the run."""
+        return self._find_callbacks().url_of(claim.run_id, event, valid=valid, answers=answers)
 
     def save_steps_using(self, claim: Claim, connection: object, steps: Sequence[Step]) -> bool:
         """Store steps in the transaction of this connection; False when the claim was lost."""
@@ -145,11 +155,17 @@ class HeldAttemptStore(RowAttemptStore):
         clock: Clock,
         held: HeldRuns,
         plan_run: PlanRun,
+        find_callbacks: Callable[[], Callbacks],
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
         super().__init__(
-            store=store, clock=clock, plan_run=plan_run, log_capture=log_capture, version=version
+            store=store,
+            clock=clock,
+            plan_run=plan_run,
+            find_callbacks=find_callbacks,
+            log_capture=log_capture,
+            version=version,
         )
         self._held = held
 
@@ -176,6 +192,7 @@ class PolledAttemptStore(HeldAttemptStore):
         held: HeldRuns,
         heartbeat: Heartbeat,
         plan_run: PlanRun,
+        find_callbacks: Callable[[], Callbacks],
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
@@ -184,6 +201,7 @@ class PolledAttemptStore(HeldAttemptStore):
             clock=clock,
             held=held,
             plan_run=plan_run,
+            find_callbacks=find_callbacks,
             log_capture=log_capture,
             version=version,
         )

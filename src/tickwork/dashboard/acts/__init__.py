@@ -3,8 +3,27 @@
 from typing import Final
 
 from tickwork.dashboard.actions import ACTS
-from tickwork.dashboard.acts import alerts, definitions, limits, pauses, runs, schedules, workers
+from tickwork.dashboard.acts import (
+    alerts,
+    definitions,
+    events,
+    limits,
+    pauses,
+    runs,
+    schedules,
+    workers,
+)
 
-__all__ = ["ALL_ACTS", "alerts", "definitions", "limits", "pauses", "runs", "schedules", "workers"]
+__all__ = [
+    "ALL_ACTS",
+    "alerts",
+    "definitions",
+    "events",
+    "limits",
+    "pauses",
+    "runs",
+    "schedules",
+    "workers",
+]
 
 ALL_ACTS: Final = tuple(ACTS.values())

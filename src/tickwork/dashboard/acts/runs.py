@@ -17,6 +17,7 @@ from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard import fields
 from tickwork.dashboard.access import Role
 from tickwork.dashboard.actions import ActCall, ActForm, act
+from tickwork.dashboard.acts.events import read_data
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import RunNotFound
 
@@ -161,7 +162,8 @@ class SignalResponse:
     Role.OPERATOR,
     "POST /runs/{id}/signal",
     form=ActForm(
-        lambda done: "The event is stored." if done.is_new else "The run had got this event."
+        lambda done: "The event is stored." if done.is_new else "The run had got this event.",
+        read=read_data,
     ),
 )
 def signal_run(
@@ -172,7 +174,9 @@ def signal_run(
     data: Annotated[dict[str, Any] | None, fields.OBJECT, "Its data."] = None,
 ) -> SignalResponse:
     """Send an event to a run that waits for it, or will."""
-    is_new = call.perform(call.app.runs.signal, run_id, event, data)
+    # The data may be secret: the audit log has the name of the event.
+    named = call.with_detail(event=event)
+    is_new = named.perform(call.app.runs.signal, run_id, event, data)
     return SignalResponse(run=run_id, is_new=is_new)
 
 

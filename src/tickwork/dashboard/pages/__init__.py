@@ -5,7 +5,8 @@ from tickwork.dashboard.pages.overview import OverviewPages
 from tickwork.dashboard.pages.queues import QueuePages
 from tickwork.dashboard.pages.runs import RunPages
 from tickwork.dashboard.pages.schedules import SchedulePages
+from tickwork.dashboard.pages.waits import WaitPages
 
 
-class Pages(OverviewPages, QueuePages, RunPages, SchedulePages, TimePage):
+class Pages(OverviewPages, QueuePages, RunPages, SchedulePages, TimePage, WaitPages):
     """All pages, by the names of their methods."""

@@ -26,6 +26,7 @@ NAV: Final = (  # page, path, label, keyboard key
     ("schedules", "/schedules", "Schedules", "s"),
     ("time", "/time", "Time", "t"),
     ("queues", "/queues", "Queues", "q"),
+    ("waits", "/waits", "Waits", "e"),
     ("workers", "/workers", "Workers", "w"),
     ("alerts", "/alerts", "Alerts", "a"),
     ("audit", "/audit", "Audit", "l"),

@@ -38,7 +38,11 @@ class RunnerHarness:
         self.runner = AttemptRunner(
             clock=self.clock,
             store=HeldAttemptStore(
-                store=app._services.store, clock=self.clock, held=self.held, plan_run=UNUSED
+                store=app._services.store,
+                clock=self.clock,
+                held=self.held,
+                plan_run=UNUSED,
+                find_callbacks=UNUSED,
             ),
             bus=self.bus,
             find=app.registry.definitions().get,

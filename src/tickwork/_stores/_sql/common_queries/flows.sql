@@ -52,6 +52,23 @@ WHERE event = :event::text AND {key} = :key::text AND tenant = :tenant::text
 ORDER BY run
 LIMIT :limit::bigint;
 
+-- name: list_waits
+-- The waits are read first: their runs are found one by one. A run that does not wait has no values.
+SELECT waits.run, run.job, run.queue, run.tenant, waits.event, waits.{key},
+       (
+           SELECT max(step.at) FROM tickwork_step AS step FORCE INDEX (PRIMARY)
+           WHERE step.run = waits.run AND step.kind = 'wait' AND step.state = 'open'
+       ),
+       run.due_at
+FROM (
+    SELECT run, event, {key} FROM tickwork_wait FORCE INDEX (PRIMARY)
+    WHERE run > :after::uuid
+    ORDER BY run
+    LIMIT :limit::bigint
+) AS waits
+LEFT JOIN tickwork_run AS run FORCE INDEX (PRIMARY) ON run.id = waits.run AND run.phase = 'waiting'
+ORDER BY waits.run;
+
 -- name: delete_waits
 DELETE FROM tickwork_wait WHERE run {in_ids};
 

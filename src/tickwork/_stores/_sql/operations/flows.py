@@ -15,9 +15,11 @@ from tickwork._domain.runs.transitions import Transition
 from tickwork._stores._sql.operations.inserts import add_runs
 from tickwork._stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork._stores._sql.queries import Queries
-from tickwork._stores._sql.rows import micros
+from tickwork._stores._sql.rows import micros, shown_moment, shown_text
 from tickwork._stores._sql.statement import Operation
-from tickwork._stores.contract import AddedRun, ChangeResult
+from tickwork._stores.contract import AddedRun, ChangeResult, OpenWait, WaitPage
+
+FIRST_ID: Final = RunId("00000000-0000-0000-0000-000000000000")
 
 WOKEN_MAX: Final = 1_000
 """The most runs that one transaction wakes for one event. The others follow in the next one."""
@@ -101,6 +103,25 @@ def find_event(query: Queries, name: EventName) -> Operation[str | None]:
     """The data of an event; None if there is none."""
     rows = yield query("find_event", **_params(name))
     return query.mappers.read_payload(rows[0][1]) if rows else None
+
+
+def list_waits(query: Queries, *, after: RunId | None = None, limit: int) -> Operation[WaitPage]:
+    rows = yield query("list_waits", after=after or FIRST_ID, limit=limit)
+    waits = [
+        OpenWait(
+            RunId(run_id),
+            shown_text(job),
+            shown_text(queue),
+            shown_text(tenant),
+            shown_text(event),
+            shown_text(key),
+            since=shown_moment(since or 0),
+            until=shown_moment(until),
+        )
+        for run_id, job, queue, tenant, event, key, since, until in rows
+        if until is not None  # otherwise the run does not wait any more
+    ]
+    return WaitPage(waits, RunId(rows[-1][0]) if len(rows) == limit else None)
 
 
 def resolve_wait(

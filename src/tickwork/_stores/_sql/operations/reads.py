@@ -13,7 +13,7 @@ from tickwork._domain.runs.status import FINAL, Phase, RunStatus
 from tickwork._domain.shared_names import DefinitionRow
 from tickwork._kernel.ids import first_id, time_of_id
 from tickwork._stores._sql.filters import filter_runs, find_floor
-from tickwork._stores._sql.operations.flows import list_steps
+from tickwork._stores._sql.operations.flows import FIRST_ID, list_steps
 from tickwork._stores._sql.operations.rates import prune_rates
 from tickwork._stores._sql.operations.schedules import list_schedules
 from tickwork._stores._sql.queries import Queries
@@ -57,7 +57,6 @@ from tickwork._stores.contract import (
     WorkerRow,
 )
 
-FIRST_ID: Final = RunId("00000000-0000-0000-0000-000000000000")
 """An id that is smaller than that of any run."""
 
 PAIRS_MAX: Final = 3_000
@@ -156,7 +155,7 @@ def _find_newest(  # noqa: PLR0917  # the parameters of a page
     # A table that cannot contain these statuses is not searched: it would be read to its end.
     is_searched = (
         not where.statuses or bool(where.statuses - FINAL),
-        not where.statuses or bool(where.statuses & FINAL),
+        not where.is_suspended and (not where.statuses or bool(where.statuses & FINAL)),
     )
     floor: str | None = None
     if scan_max is not None:
