@@ -102,6 +102,17 @@ class TestDispatch:
         assert first["run"]["id"] == second["run"]["id"]
         assert "No new run" in cli.text("dispatch", "report", "--unique", "one")
 
+    def test_a_debounced_dispatch_replaces_the_run_that_waits(self, cli):
+        first = cli.json("dispatch", "report", "--debounce", "1h")
+        second = cli.json("dispatch", "report", "--debounce", "2h")
+
+        assert (first["is_new"], first["is_replaced"]) == (True, False)
+        assert (second["is_new"], second["is_replaced"]) == (False, True)
+        assert first["run"]["id"] == second["run"]["id"]
+        assert first["run"]["due_at"] < second["run"]["due_at"]
+        shown = cli.text("dispatch", "report", "--debounce", "1h")
+        assert "waited and got these arguments; it is due in" in shown
+
     def test_wait_prints_the_result_or_the_error(self, tmp_path):
         app = Tickwork(f"sqlite:///{tmp_path}/waits.db")
 

@@ -44,6 +44,19 @@ class TestDispatch:
         assert (entry.actor, entry.source) == ("admin ann", "127.0.0.1")
         assert json.loads(entry.detail) == {"args": ["password"]}
 
+    def test_a_debounced_request_replaces_the_run_that_waits(self, admin, app):
+        answers = [
+            admin.post(
+                f"{API}/runs",
+                json={"job": "send_email", "args": {"to": "ann"}, "debounce": "1h", "tags": [tag]},
+            )
+            for tag in "ab"
+        ]
+
+        assert [answer.json()["is_replaced"] for answer in answers] == [False, True]
+        [run] = app.runs.recent()
+        assert run.tags == ("b",)
+
     def test_a_repeated_request_adds_no_second_run(self, admin, app):
         body = {"job": "send_email", "args": {"to": "ann"}}
         answers = [

@@ -36,7 +36,7 @@ from tickwork._domain.schedules.interval import Interval
 from tickwork._domain.tick import keys_wanted, plan_tick
 from tickwork._stores import Store, open_store
 from tickwork._stores._sql.rows import micros
-from tickwork._stores.contract import ClaimRequest, Expired, HeldClaim
+from tickwork._stores.contract import AddedRun, ClaimRequest, Expired, HeldClaim
 
 SLOTS_BY_LIMIT: Final = {
     "job:resize": 12,  # changed during the test
@@ -435,7 +435,7 @@ class StoreWorker:
             for run, answer in zip(
                 ours, self.store.add_runs(ours, may_be_stored=True), strict=True
             ):
-                assert answer == (run.id, False), answer
+                assert answer == AddedRun(run.id, is_new=False), answer
         if self.uniques_left <= 0:
             self.orders.has_added.touch()
 

@@ -127,4 +127,5 @@ class IdempotentDispatcher:
             raise KeyReused(key)
         [answer] = services.inserter.add([run._replace(id=held.run_id)], may_be_stored=True)
         is_new = answer.is_new and held.run_id == run.id
-        return RunHandle(services.runs, answer.run_id, is_new=is_new)
+        is_replaced = answer.is_replaced
+        return RunHandle(services.runs, answer.run_id, is_new=is_new, is_replaced=is_replaced)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tickwork._define.options import ERRORS, HOOKS, NO_OPTIONS, JobOptions
 from tickwork._domain.job import JobSpec, ScheduleSpec
-from tickwork._domain.limits.limits import Unique, limit_of_name
+from tickwork._domain.limits.limits import limit_of_name
 from tickwork._domain.runs.retry import NoRetry
 from tickwork._domain.runs.run import NO_ARGS
 from tickwork._domain.schedules.timing import Timing
@@ -108,8 +108,9 @@ class Definition:
         limits = (*spec.limits, *added)
         return replace(self, spec=replace(spec, limits=limits)) if added else self
 
-    def check_unique(self, unique: Unique) -> None:
-        _check_names(self.name, set(unique.by), "uses the argument", self.parameters)
+    def check_by(self, names: Iterable[str]) -> None:
+        """Check the arguments that are part of a key."""
+        _check_names(self.name, set(names), "uses the argument", self.parameters)
 
     def mask_for(self, args: Mapping[str, Any]) -> SecretMask:
         """Return the mask for texts of an attempt with these arguments."""
@@ -149,8 +150,8 @@ def define(
     secrets = handler.parameters.secrets | redact
     spec = replace(spec, limits=tuple(limit.hide(secrets) for limit in spec.limits))
     named = {name for limit in spec.limits for name in limit.parameters}
-    if spec.unique is not None:
-        named.update(spec.unique.by)
+    for keyed in (spec.unique, spec.debounce):
+        named.update(() if keyed is None else keyed.by)
     _check_names(declaration.name, named, "uses the argument", handler.parameters)
     for check in (*options.when, *options.skip):
         check_filter(declaration.name, check, handler.parameters)

@@ -337,6 +337,12 @@ OPTIONS: Final = (
         help="Add no second run while one with the same key is unfinished.",
     ),
     Option(
+        name="debounce",
+        scope=Scope.JOB | Scope.DISPATCH,
+        kind=Kind.LENGTH,
+        help="Run once, this long after the last dispatch with the same key.",
+    ),
+    Option(
         name="attempts",
         scope=_ANY_JOB,
         kind=Kind.INTEGER,

@@ -34,7 +34,8 @@ from tickwork._domain.job import (
     check_priority,
     check_tags,
 )
-from tickwork._domain.limits.limits import Limit, Unique
+from tickwork._domain.limits.debounce import Debounce
+from tickwork._domain.limits.limits import Limit, OnConflict, Unique
 from tickwork._domain.limits.rates import as_window
 from tickwork._domain.names import check_name
 from tickwork._domain.runs.lease import Lease
@@ -145,6 +146,7 @@ class JobKeywords(DefaultKeywords, total=False):
     aliases: _Strings
     args: Mapping[str, Any]
     concurrency: int | _ArgumentsByName | Sequence[int | _ArgumentsByName]
+    debounce: Duration | _ArgumentsByName
     on_after: _Hooks
     on_before: _Hooks
     on_error: _Hooks
@@ -444,19 +446,28 @@ class JobOptionMethods(ScheduleOptionMethods):
         *,
         by: str | Iterable[str] = (),
         within: Duration | None = None,
+        on_conflict: OnConflict | str = OnConflict.KEEP,
     ) -> Self:
         """Allow one unfinished run per key: the one given, some arguments, or all of them.
 
-        With ``within``, the key stays taken for that long, even if the first run finished.
+        With ``within``, the key stays taken for that long, even if the first run finished. With
+        ``on_conflict="replace"``, a dispatch replaces the run that waits with its key.
         """
-        if key is not None:
-            _check_key(key)
-        unique = Unique(
-            key=key,
-            by=_as_names("by", by),
-            within=None if within is None else as_length("within", within),
-        )
-        return self._set("unique", unique=unique)
+        return self._set("unique", unique=as_unique(key, by, within, on_conflict))
+
+    def debounce(
+        self,
+        quiet: Duration,
+        *,
+        max: Duration | None = None,  # noqa: A002  # the public name
+        by: str | Iterable[str] = (),
+    ) -> Self:
+        """Run once for each quiet period: this long after the last dispatch with the same key.
+
+        The run has the arguments of the last dispatch. It is due ``max`` after the first one at the
+        latest. The key is the arguments named in ``by``, or all of them.
+        """
+        return self._set("debounce", debounce=as_debounce(quiet, max, by))
 
     def aliases(self, *names: str) -> Self:
         """Add former names of the job: stored runs that have them still find it."""
@@ -668,9 +679,30 @@ def _parse_rate(text: str, per: Duration | None) -> tuple[int, str]:
     return int(count), within.strip()
 
 
-def _check_key(key: object) -> None:
-    if not isinstance(key, str) or not key:
+def as_unique(
+    key: object,
+    by: str | Iterable[str],
+    within: Duration | None,
+    on_conflict: OnConflict | str,
+) -> Unique:
+    """Check what the option ``unique`` is given."""
+    if key is not None and (not isinstance(key, str) or not key):
         raise InvalidOption("unique", key, "must be a string that is not empty")
+    return Unique(
+        key=key,
+        by=_as_names("by", by),
+        within=None if within is None else as_length("within", within),
+        on_conflict=as_choice("on_conflict", on_conflict, OnConflict),
+    )
+
+
+def as_debounce(quiet: Duration, longest: Duration | None, by: str | Iterable[str]) -> Debounce:
+    """Check what the option ``debounce`` is given."""
+    return Debounce(
+        quiet=as_length("debounce", quiet),
+        max=None if longest is None else as_length("max", longest),
+        by=_as_names("by", by),
+    )
 
 
 def _as_names(option: str, value: Any) -> tuple[str, ...]:

@@ -115,8 +115,8 @@ class _Step(NamedTuple):
 class JobBuilder(JobOptionMethods, ScheduleBuilder[P], Dispatchable[P, R], Generic[P, R]):
     """A job and its schedule. Without a time rule, the job is only dispatched.
 
-    ``args``, ``expires``, ``priority``, ``queue``, ``tags`` and ``unique`` are options of a job,
-    and of one dispatch. They return a new builder:
+    ``args``, ``debounce``, ``expires``, ``priority``, ``queue``, ``tags`` and ``unique`` are
+    options of a job, and of one dispatch. They return a new builder:
 
     - Where a dispatch follows, they are for that dispatch: ``builder.args(id=7).dispatch()``
       does not change ``builder``, nor its job.

@@ -107,6 +107,7 @@ class RunInserter:
                 answers = self._insert(traced, may_be_stored=may_be_stored, keeps_steps=keeps_steps)
         if self._bus.has_subscribers or self.on_added is not None:
             self._report([run for run, answer in zip(runs, answers, strict=True) if answer.is_new])
+            self._report_replaced(runs, answers)
         return answers
 
     def report_follow_ups(self, runs: Sequence[NewRun]) -> None:
@@ -114,9 +115,9 @@ class RunInserter:
         if not self._bus.has_subscribers and self.on_added is None:
             return
         # A run whose key was taken was not added.
-        keyed = [run.id for run in runs if run.unique is not None]
-        added = {run.id for run in self._store.get_runs(keyed)} if keyed else set()
-        self._report([run for run in runs if run.unique is None or run.id in added])
+        keyed = {run.id for run in runs if run.unique is not None or run.replaces is not None}
+        added = {run.id for run in self._store.get_runs(sorted(keyed))} if keyed else set()
+        self._report([run for run in runs if run.id not in keyed or run.id in added])
 
     def _report(self, new: Sequence[NewRun]) -> None:
         is_committed = self._store.caller_transaction is None
@@ -133,6 +134,21 @@ class RunInserter:
             )
         if new and self.on_added is not None:
             self.on_added(new)
+
+    def _report_replaced(self, runs: Sequence[NewRun], answers: Sequence[AddedRun]) -> None:
+        if self._store.caller_transaction is not None:
+            return
+        for run, answer in zip(runs, answers, strict=True):
+            if answer.is_replaced:
+                self._bus.emit(
+                    events.RunReplaced(
+                        at=run.created_at,
+                        run_id=answer.run_id,
+                        job=run.job,
+                        tenant=run.tenant,
+                        queue=run.queue,
+                    )
+                )
 
     def _insert(
         self, runs: Sequence[NewRun], *, may_be_stored: bool, keeps_steps: bool
@@ -236,7 +252,11 @@ class Dispatcher:
         [answer] = self._add([run], options)
         is_open = options.connection is not None or store.caller_transaction is not None
         return RunHandle(
-            self.services.runs, answer.run_id, is_new=answer.is_new, is_uncommitted=is_open
+            self.services.runs,
+            answer.run_id,
+            is_new=answer.is_new,
+            is_uncommitted=is_open,
+            is_replaced=answer.is_replaced,
         )
 
     def dispatch_many(
@@ -271,7 +291,13 @@ class Dispatcher:
         runs, store = self.services.runs, self.services.store
         is_open = options.connection is not None or store.caller_transaction is not None
         return [
-            RunHandle(runs, answer.run_id, is_new=answer.is_new, is_uncommitted=is_open)
+            RunHandle(
+                runs,
+                answer.run_id,
+                is_new=answer.is_new,
+                is_uncommitted=is_open,
+                is_replaced=answer.is_replaced,
+            )
             for answer in answers
         ]
 
@@ -312,8 +338,18 @@ def new_run(
         args = ()
     spec = definition.spec
     if options.unique is not None:
-        definition.check_unique(options.unique)
+        definition.check_by(options.unique.by)
         spec = replace(spec, unique=options.unique)
+    if options.debounce is not None:
+        definition.check_by(options.debounce.by)
+        spec = replace(spec, debounce=options.debounce)
+    if spec.debounce is not None and (options.delay is not None or options.at is not None):
+        raise InvalidOption(
+            "delay" if options.at is None else "at",
+            options.at or options.delay,
+            "must not be combined with debounce",
+            fix="The quiet period of the job is the delay.",
+        )
     return spec.new_run(
         run_id,
         now=now,

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Never, TypeVar
 
 from tickwork._define.option_table import OF_ONE_DISPATCH
-from tickwork._define.options import Duration
+from tickwork._define.options import Duration, as_debounce, as_unique
 from tickwork._domain.job import RANGES, check_priority, check_tags
-from tickwork._domain.limits.limits import Unique
+from tickwork._domain.limits.debounce import Debounce
+from tickwork._domain.limits.limits import OnConflict, Unique
 from tickwork._domain.names import check_name
 from tickwork._kernel.durations import as_delay, as_duration, later
 from tickwork._kernel.instants import When, as_instant
@@ -31,6 +32,7 @@ class DispatchOptions:
     queue: str | None = None
     priority: int | None = None
     unique: Unique | None = None
+    debounce: Debounce | None = None
     expires: timedelta | None = None
     tags: tuple[str, ...] = ()
     tenant: str = ""
@@ -109,19 +111,31 @@ class DispatchOptionMethods(DueOptionMethods[D]):
         *,
         by: str | Iterable[str] = (),
         within: Duration | None = None,
+        on_conflict: OnConflict | str = OnConflict.KEEP,
     ) -> D:
         """Add no second run while one with the same key is unfinished.
 
         ``dispatch`` then returns the earlier run, with ``is_new`` False. The key is ``key``,
         or the arguments named in ``by``, or all arguments. With ``within``, no second run is
-        added for that long after the first one, whether it has finished or not.
+        added for that long after the first one, whether it has finished or not. With
+        ``on_conflict="replace"``, a run that waits gets everything from this dispatch, and
+        ``is_replaced`` is True; a run that was claimed is not touched, and a new one is added.
         """
-        made = Unique(
-            key=key,
-            by=(by,) if isinstance(by, str) else tuple(by),
-            within=None if within is None else as_duration(within),
-        )
-        return self._draft_with(unique=made)
+        return self._draft_with(unique=as_unique(key, by, within, on_conflict))
+
+    def debounce(
+        self,
+        quiet: Duration,
+        *,
+        max: Duration | None = None,  # noqa: A002  # the public name
+        by: str | Iterable[str] = (),
+    ) -> D:
+        """Run once, this long after the last dispatch with the same key, with its arguments.
+
+        The run is due ``max`` after the first dispatch at the latest. The key is the arguments
+        named in ``by``, or all arguments.
+        """
+        return self._draft_with(debounce=as_debounce(quiet, max, by))
 
     def expires(self, after: Duration) -> D:
         """Skip the run if it has not started this long after it was due."""

@@ -68,10 +68,17 @@ class Runs:
         self.waiter: RunWaiter = RunWaiter(self.get_many)
 
     def handle(
-        self, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
+        self,
+        run_id: RunId,
+        *,
+        is_new: bool = True,
+        is_uncommitted: bool = False,
+        is_replaced: bool = False,
     ) -> "RunHandle[Any]":
         """A handle on a run."""
-        return RunHandle(self, run_id, is_new=is_new, is_uncommitted=is_uncommitted)
+        return RunHandle(
+            self, run_id, is_new=is_new, is_uncommitted=is_uncommitted, is_replaced=is_replaced
+        )
 
     @property
     def is_in_transaction(self) -> bool:
@@ -275,7 +282,8 @@ class RunHandle(Generic[R_co]):
 
     ``RunHandle[Order]`` is a run whose handler returns an ``Order``.
 
-    ``is_new`` is False if a unique key led to an earlier run. ``aio`` has the same methods
+    ``is_new`` is False if a unique key or ``debounce`` led to an earlier run, and ``is_replaced``
+    is True if that one waited and got the arguments of this dispatch. ``aio`` has the same methods
     for coroutines.
 
     >>> from tickwork import Tickwork
@@ -288,14 +296,21 @@ class RunHandle(Generic[R_co]):
     (<RunStatus.PENDING: 'pending'>, 1, 42)
     """
 
-    __slots__ = ("_is_uncommitted", "_runs", "id", "is_new")
+    __slots__ = ("_is_uncommitted", "_runs", "id", "is_new", "is_replaced")
 
     def __init__(
-        self, runs: Runs, run_id: RunId, *, is_new: bool = True, is_uncommitted: bool = False
+        self,
+        runs: Runs,
+        run_id: RunId,
+        *,
+        is_new: bool = True,
+        is_uncommitted: bool = False,
+        is_replaced: bool = False,
     ) -> None:
         self._runs = runs
         self.id: RunId = run_id
         self.is_new: bool = is_new
+        self.is_replaced: bool = is_replaced
         self._is_uncommitted = is_uncommitted  # as far as this process knows
 
     def __repr__(self) -> str:

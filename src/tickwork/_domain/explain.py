@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.job import Overlap, ScheduleRow
+from tickwork._domain.limits.debounce import Debounce, is_debounced
 from tickwork._domain.limits.rates import Turn, describe_rate, window_of
 from tickwork._domain.runs.handover import state_of
 from tickwork._domain.runs.run import Run
@@ -26,6 +27,7 @@ from tickwork._domain.tick import (
     STILL_RUNNING,
     STILL_WAITING,
 )
+from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plain_text import count_of
 from tickwork._program import name_commands
 
@@ -60,6 +62,7 @@ class Why(StrEnum):
     SLEEPING = "sleeping"  # the handler called ctx.sleep
     WAITS_FOR_EVENT = "waits_for_event"  # the handler called ctx.wait_for
     DELAYED = "delayed"
+    DEBOUNCING = "debouncing"  # another dispatch with its key would delay it
     NOT_DUE = "not_due"
     # A limit is reached.
     LIMITED = "limited"
@@ -162,6 +165,7 @@ class RunFacts:
     ahead: int = 0  # ready runs that come before it
     ahead_max: int | None = None  # how many are counted at most
     wait: Step | None = None  # the step for which it waits
+    debounce: Debounce | None = None  # of its job, as this program defines it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,9 +359,26 @@ def _explain_wait(facts: RunFacts) -> list[Cause]:
             Why.NOT_DUE,
             f"The run is not due yet: the schedule {run.schedule!r} has a jitter.",
         )
+    elif run.overlap_key is not None and is_debounced(run.overlap_key):
+        why, text = Why.DEBOUNCING, _describe_debounce(facts.debounce)
     else:
         why, text = Why.DELAYED, "The run was dispatched for a later time."
+        if run.overlap_key is not None:
+            text += " Another dispatch with its key replaces it."
     return [Cause(why, text, until=run.due_at)]
+
+
+def _describe_debounce(debounce: Debounce | None) -> str:
+    equal = "the same key"
+    if debounce is not None:
+        equal = f"the same {' and '.join(debounce.by)}" if debounce.by else "the same arguments"
+    text = f"The run is debounced: it starts when no dispatch with {equal} has come for a while"
+    if debounce is None:
+        return f"{text}."
+    text += f" ({human_duration(debounce.quiet)})"
+    if debounce.max is None:
+        return f"{text}."
+    return f"{text}, and at the latest {human_duration(debounce.max)} after the first one."
 
 
 def _explain_limits(facts: RunFacts) -> list[Cause]:

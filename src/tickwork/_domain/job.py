@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from tickwork._domain.identity import RunId, ScheduleId
-from tickwork._domain.limits.limits import Limit, Unique, unique_key
+from tickwork._domain.limits.debounce import Debounce, ReplaceRule, debounce_key, replace_key
+from tickwork._domain.limits.limits import Limit, OnConflict, Unique, unique_key
 from tickwork._domain.limits.rates import is_rate
 from tickwork._domain.names import check_name
 from tickwork._domain.ranges import MICROSECOND, Range
@@ -100,6 +101,7 @@ class JobPolicies:
     retry: RetryPolicy = NO_RETRY
     crashes_max: int = CRASHES_MAX
     unique: Unique | None = None
+    debounce: Debounce | None = None
     expires: timedelta | None = None
     overlap: Overlap = Overlap.SKIP
     misfire: Misfire = Misfire.ONE
@@ -134,6 +136,13 @@ class JobSpec(JobPolicies):
         check_tags(self.tags)
         _check_ranges(self)
         RANGES["crashes"].check("crashes", self.crashes_max)
+        if self.debounce is not None and self.unique is not None:
+            raise InvalidOption(
+                "debounce",
+                self.debounce.quiet,
+                "must not be combined with unique",
+                fix="A debounced job has one waiting run for each key: leave unique out.",
+            )
         names = [limit.name(job=self.name, queue=self.queue) for limit in self.limits]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -154,8 +163,8 @@ class JobSpec(JobPolicies):
 
     @property
     def has_keys(self) -> bool:
-        """Whether limit keys or a unique key are computed from the arguments."""
-        return bool(self.limits or self.unique)
+        """Whether limit keys, a unique key or a debounce key are computed from the arguments."""
+        return bool(self.limits or self.unique or self.debounce)
 
     def new_run(
         self,
@@ -179,15 +188,19 @@ class JobSpec(JobPolicies):
         queue = queue or self.queue
         expires = expires or self.expires
         limit_keys: tuple[str, ...] = ()
-        unique = None
-        if self.limits or self.unique:
+        unique = replaces = None
+        if self.limits or self.unique or self.debounce:
             values = decode(args)
             limit_keys = tuple(
                 limit.key(job=self.name, queue=queue, tenant=tenant, args=values)
                 for limit in self.limits
             )
-            if self.unique:
+            if self.unique and self.unique.on_conflict is OnConflict.KEEP:
                 unique = unique_key(self.unique, job=self.name, tenant=tenant, args=values, now=now)
+            elif schedule is None and (self.unique or self.debounce):
+                # A firing replaces no run: that is what overlap is for.
+                overlap_key, replaces = self._find_replaced(tenant, values)
+                due_at = later(now, self.debounce.quiet) if self.debounce else due_at
         if one_at_a_time:
             limit_keys = (*limit_keys, one_at_a_time)
         if tags:
@@ -197,7 +210,7 @@ class JobSpec(JobPolicies):
         assert due_at.tzinfo is not None, due_at
         assert (schedule is None) == (nominal_at is None), (schedule, nominal_at)
         # Positional arguments take half the time of keywords, and this runs for every run.
-        return NewRun(
+        run = NewRun(
             run_id,
             self.name,
             now,
@@ -216,6 +229,19 @@ class JobSpec(JobPolicies):
             nominal_at,
             target,
         )
+        return run if replaces is None else run._replace(replaces=replaces)
+
+    def _find_replaced(
+        self, tenant: str, args: Mapping[str, Any]
+    ) -> tuple[str | None, ReplaceRule | None]:
+        """The key of the waiting run that a dispatch replaces, and the rule for it."""
+        if self.debounce:
+            key = debounce_key(self.debounce, job=self.name, tenant=tenant, args=args)
+            return key, ReplaceRule(self.debounce.max)
+        if self.unique:
+            key = replace_key(self.unique, job=self.name, tenant=tenant, args=args)
+            return key, ReplaceRule()
+        return None, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from typing import Any, assert_never
 
 from tickwork._define.definition import Declaration, Definition, schedule_spec
 from tickwork._define.registry import Registry
+from tickwork._domain.limits.debounce import Debounce
+from tickwork._domain.limits.limits import OnConflict, Unique
 from tickwork._domain.runs.retention import Keep, Retention
 from tickwork._domain.runs.retry import Delays, Exponential, Fixed, Jitter, NoRetry, RetryPolicy
 from tickwork._handlers.handlers import path_of
@@ -43,6 +45,7 @@ class JobDescription:
     lease: timedelta
     crashes_max: int
     unique: str | None
+    debounce: str | None  # in plain English
     history: str  # in plain English
     expires: timedelta | None
     engine: str
@@ -101,6 +104,7 @@ def _describe_job(definition: Definition, schedules: list[ScheduleDescription]) 
         lease=spec.lease.length,
         crashes_max=spec.crashes_max,
         unique=None if spec.unique is None else _describe_unique(spec.unique),
+        debounce=None if spec.debounce is None else _describe_debounce(spec.debounce),
         history=_describe_retention(spec.retention),
         expires=spec.expires,
         engine=options.engine,
@@ -152,6 +156,17 @@ def _describe_retention(retention: Retention) -> str:
     return f"{length}{results}{kept}"
 
 
-def _describe_unique(unique: Any) -> str:
-    what = unique.key or (f"by {', '.join(unique.by)}" if unique.by else "by all arguments")
-    return what if unique.within is None else f"{what}, within {human_duration(unique.within)}"
+def _describe_unique(unique: Unique) -> str:
+    what = unique.key or _describe_by(unique.by)
+    if unique.within is not None:
+        what += f", within {human_duration(unique.within)}"
+    return f"{what}, the last one wins" if unique.on_conflict is OnConflict.REPLACE else what
+
+
+def _describe_debounce(debounce: Debounce) -> str:
+    longest = "" if debounce.max is None else f", at most {human_duration(debounce.max)}"
+    return f"{human_duration(debounce.quiet)} {_describe_by(debounce.by)}{longest}"
+
+
+def _describe_by(names: tuple[str, ...]) -> str:
+    return f"by {', '.join(names)}" if names else "by all arguments"

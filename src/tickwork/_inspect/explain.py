@@ -24,6 +24,7 @@ from tickwork._domain.explain import (
 )
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
+from tickwork._domain.limits.debounce import Debounce
 from tickwork._domain.limits.limits import limit_of, room_of, slots_in
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import FINAL, Phase, RunStatus
@@ -122,6 +123,7 @@ class Explainer:
                 ahead=self._count_ahead(run, now),
                 ahead_max=AHEAD_MAX,
                 wait=self._find_wait(run, now),
+                debounce=self._find_debounce(run),
             )
         return Explanation(kind="run", name=run.id, causes=tuple(explain_run(facts)))
 
@@ -223,6 +225,10 @@ class Explainer:
         if not isinstance(refused, HandlerNotAllowed):
             return None
         return Refusal(f"{refused.what} {refused.why}", refused.fix)
+
+    def _find_debounce(self, run: Run) -> Debounce | None:
+        definition = self._registry.definitions().get(run.job)
+        return None if definition is None else definition.spec.debounce
 
     def _find_wait(self, run: Run, now: datetime) -> Step | None:
         """The step for which the run waits."""

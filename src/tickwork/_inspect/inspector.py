@@ -333,7 +333,9 @@ class Inspector:
 
     def view_dispatched(self, handle: RunHandle[Any]) -> DispatchedRunView:
         """A run that was dispatched or retried."""
-        return DispatchedRunView(is_new=handle.is_new, run=self.view(handle.read()))
+        return DispatchedRunView(
+            is_new=handle.is_new, is_replaced=handle.is_replaced, run=self.view(handle.read())
+        )
 
     def view_limit(self, row: LimitRow) -> LimitView:
         """A limit with the runs that hold its slots."""

@@ -73,6 +73,7 @@ class DispatchedRunView:
     """A run that was dispatched or retried."""
 
     is_new: bool  # false: an earlier request, or a unique key, led to an existing run
+    is_replaced: bool  # the existing run waited, and got the arguments of this dispatch
     run: RunView
 
 

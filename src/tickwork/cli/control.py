@@ -60,6 +60,9 @@ tickwork dispatch billing.close_month --remote year=2026
 @click.option("-q", "--queue", help="Queue, instead of the job's.")
 @number_option("--priority", help="Priority: lower numbers run first.")
 @click.option("--unique", metavar="KEY", help="Create no run if an unfinished one has this key.")
+@click.option(
+    "--debounce", type=DURATION, help="Run once, this long after the last equal dispatch."
+)
 @click.option("--expires", type=DURATION, help="Skip the run if it starts later than this.")
 @click.option("--tag", "tags", multiple=True, help="Tag. Repeatable.")
 @click.option("--tenant", help="Tenant of the run.")
@@ -163,7 +166,10 @@ def _dispatch_parts(
     dispatched: DispatchedRunView, now: datetime, *, is_waited: bool
 ) -> Iterator[Part]:
     run = dispatched.run
-    if not dispatched.is_new:
+    if dispatched.is_replaced:
+        due = f"it is due {relative(run.due_at, now)}, {shown(run.due_at)}"
+        yield TextLine(f"{run.id} waited and got these arguments; {due}.", GOOD)
+    elif not dispatched.is_new:
         yield TextLine(f"No new run: {run.id} has the same key and is {run.status}.", WARN)
     elif is_waited:
         yield TextLine(f"{run.id} {run.status}", styled(run.status).style)

@@ -28,6 +28,7 @@ TIME_LABELS: Final = {
     Why.EXPIRED: "expired",
     Why.NOT_DUE: "due",
     Why.DELAYED: "due",
+    Why.DEBOUNCING: "due",
     Why.RETRYING: "due",
     Why.POSTPONED: "due",
     Why.SNOOZED: "due",

@@ -394,6 +394,7 @@ def _one_job_parts(jobs: Sequence[JobDescription]) -> Iterator[Part]:
             ("crashes", f"at most {job.crashes_max}"),
             ("limits", _limits(job) or "none"),
             ("unique", job.unique or "no"),
+            ("debounce", job.debounce or "no"),
             ("expires", "never" if job.expires is None else human_duration(job.expires)),
             ("engine", job.engine),
             ("tags", ", ".join(job.tags) or "-"),

@@ -33,6 +33,16 @@ class RunDispatched(_RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunReplaced(_RunEvent):
+    """A dispatch of this process replaced a run that waited: it has its arguments now.
+
+    As :class:`RunDispatched`, it is not published for a dispatch inside the caller's transaction.
+    """
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSubmitted(_RunEvent):
     """A worker hands the run over to a remote engine, which knows it as ``external_id``."""
 

@@ -35,9 +35,10 @@ from contract.builders import (
 from contract.stores.conftest import SERVERS
 from tickwork._domain.identity import ScheduleId
 from tickwork._domain.job import Overlap, ScheduleRow
+from tickwork._domain.limits.debounce import ReplaceRule
 from tickwork._domain.limits.limits import UniqueKey, gate_of
 from tickwork._domain.runs.outcome import Failed, Skipped, Succeeded
-from tickwork._domain.runs.run import Claim
+from tickwork._domain.runs.run import Claim, NewRun
 from tickwork._domain.runs.status import Phase, RunStatus
 from tickwork._domain.runs.transitions import reap
 from tickwork._domain.schedules.interval import Interval
@@ -66,6 +67,7 @@ from tickwork._stores.contract import (
     NewSchedule,
     Pause,
     PauseKind,
+    RunFilter,
     Store,
 )
 from tickwork._stores.mysql.literals import listed
@@ -813,6 +815,125 @@ def firing(store: AnyStore, *, now: datetime = NOON) -> Operation[TickPlan]:
             rows, now=now, jobs=known, rule_of=lambda _: rule, taken=taken
         ),
     )
+
+
+class TestReplacements:
+    """A run that a dispatch replaces is locked: no claim sees half of it, and none is lost."""
+
+    KEY = "waiting:send_email:42"
+
+    def replacing(self, text: str = "{}", key: str = KEY, **given: Any) -> NewRun:
+        return a_run(overlap_key=key, replaces=ReplaceRule(), args=text, **given)
+
+    def adding(self, store: AnyStore, *runs: NewRun) -> Operation[list[AddedRun]]:
+        return inserts.add_runs(store.query, runs)
+
+    def test_a_claim_passes_over_a_run_that_is_being_replaced(self, store, begin):
+        add(store, first := self.replacing('{"n":1}'), other := a_run())
+        one = begin()
+        one.run(self.adding(store, self.replacing('{"n":2}')))
+
+        with quickly():
+            claims = StoreDriver(store, ManualClock(NOON)).claim()
+        one.commit()
+        [late] = StoreDriver(store, ManualClock(NOON)).claim()
+
+        assert ids(claims) == [other.id]
+        assert (late.run_id, late.args) == (first.id, '{"n":2}')
+
+    def test_a_dispatch_beside_a_claim_waits_and_adds_another_run(self, store, begin, background):
+        add(store, first := self.replacing('{"n":1}'))
+        one = begin()
+        [claim] = one.run(claiming(store, ClaimRequest(1)))
+
+        other = background.submit(store.add_runs, [second := self.replacing('{"n":2}')])
+        assert waits(store, other)
+        one.commit()
+
+        assert (claim.run_id, claim.args) == (first.id, '{"n":1}')
+        assert other.result(WAIT_SECONDS_MAX) == [AddedRun(second.id, is_new=True)]
+        assert the_run(store, first).args == '{"n":1}'
+
+    def test_a_claim_between_the_look_and_the_lock_is_not_overwritten(self, store, begin):
+        add(store, first := self.replacing('{"n":1}'))
+        worker = StoreDriver(store, ManualClock(NOON))
+        second, one = self.replacing('{"n":2}'), begin()
+
+        [answer] = one.run(
+            interrupted(
+                self.adding(store, second), before="lock_waiting", act=lambda: worker.claim(1)
+            )
+        )
+        one.commit()
+
+        assert answer == AddedRun(second.id, is_new=True)
+        assert [the_run(store, run).args for run in (first, second)] == ['{"n":1}', '{"n":2}']
+
+    def test_of_two_dispatches_the_second_waits_and_wins(self, store, begin, background):
+        add(store, first := self.replacing())
+        one = begin()
+        one.run(self.adding(store, self.replacing('{"n":1}')))
+
+        other = background.submit(store.add_runs, [self.replacing('{"n":2}')])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX)[0].is_replaced
+        assert the_run(store, first).args == '{"n":2}'
+
+    def test_of_two_first_dispatches_the_second_waits_and_wins(self, store, begin, background):
+        one = begin()
+        one.run(self.adding(store, first := self.replacing('{"n":1}')))
+
+        other = background.submit(store.add_runs, [self.replacing('{"n":2}')])
+        assert waits(store, other)
+        one.commit()
+
+        assert other.result(WAIT_SECONDS_MAX) == [
+            AddedRun(first.id, is_new=False, is_replaced=True)
+        ]
+        assert the_run(store, first).args == '{"n":2}'
+
+    def test_many_at_once_lose_nothing(self, store, background):
+        """Each key has at most one waiting run, and after each dispatch one with its arguments."""
+        keys = [f"waiting:send_email:{n}" for n in range(3)]
+        together = threading.Barrier(4)
+        ended = threading.Event()
+        claimed: list[Claim] = []
+
+        def dispatch(writer: int) -> dict[str, int]:
+            together.wait()
+            for number in range(40):
+                ordered = keys if (writer + number) % 2 else keys[::-1]
+                store.add_runs(
+                    [self.replacing(f'{{"n":{number},"by":{writer}}}', key) for key in ordered]
+                )
+            return {}
+
+        def work() -> None:
+            together.wait()
+            worker = StoreDriver(store, ManualClock(NOON))
+            while not ended.is_set():
+                claims = worker.claim(5)
+                claimed.extend(claims)
+                for each in claims:
+                    assert worker.record(each) == []
+
+        working = background.submit(work)
+        writing = [background.submit(dispatch, writer) for writer in range(3)]
+        for each in writing:
+            each.result(120)
+        ended.set()
+        working.result(60)
+        waiting = StoreDriver(store, ManualClock(NOON)).claim(10)
+
+        assert len(waiting) <= len(keys)
+        started = [each.args for each in [*claimed, *waiting]]
+        # The last dispatch of each writer came after all its others: each key has a start after it.
+        finished = store.list_runs(RunFilter(), limit=1000).runs
+        assert len({run.id for run in finished}) == len(started)
+        last = [f'"n":39,"by":{writer}}}' for writer in range(3)]
+        assert any(text.endswith(end) for text in started for end in last)
 
 
 class TestFiring:

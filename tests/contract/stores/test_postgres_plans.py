@@ -84,6 +84,7 @@ WANTED: dict[str, Any] = {
     "limit": 500,
 }
 FINISHED = (1, "completed", 0, 0, None, NOW, "succeeded", None, "")
+REPLACED = ("queue1", 1, "ready", NOW, None, "{}", None, 1, None, None, None, None)
 RETURNED = (1, "failed", "waiting", NOW, 0, 0, 0, None, "", 0)
 
 
@@ -155,6 +156,9 @@ HOT: list[tuple[str, dict[str, Any], str]] = [
     ("protect_keys", {"many": [(f"key{n}", an_id(), None, NOW) for n in range(9)]}, "unique_pkey"),
     ("key_holders", {"keys": ["key1", "key2"], "now": NOW}, "tickwork_unique_pkey"),
     ("overlap_holders", {"keys": ["held:1", "held:2"]}, "tickwork_run_overlap"),
+    ("lock_waiting", {"ids": some(100)}, "tickwork_run_pkey"),
+    ("replace_runs", {"many": many(*REPLACED)}, "tickwork_run_pkey"),
+    ("replace_runs", {"many": many(*REPLACED, count=1)}, "tickwork_run_pkey"),
     (
         "taken_keys",
         {"keys": ["held:1", "held:2"], "others": ["key1"], "now": NOW},

@@ -51,6 +51,7 @@ PLANS = {
     "slots_and_limits": ({"keys": '["k"]'}, ["tickwork_slot_key"]),
     "keys_blocked": ({"limit": 10, "after": ""}, ["tickwork_run_blocked"]),
     "overlap_holders": ({"keys": '["k"]'}, ["tickwork_run_overlap"]),
+    "lock_waiting": ({"ids": IDS}, ["SEARCH tickwork_run USING PRIMARY KEY"]),
     "key_holders": ({"keys": '["k"]', "now": NOW}, ["SEARCH tickwork_unique USING PRIMARY KEY"]),
     "free_keys": ({"ids": IDS, "now": NOW}, ["tickwork_unique_run"]),
     "expired_runs": ({"now": NOW, "limit": 10, "lowest": 0}, ["tickwork_run_lease"]),

@@ -53,6 +53,10 @@ def add_runs(
             answers.append(AddedRun(new.id, is_new=False))
             continue
         holder = None if new.overlap_key is None else overlapping.get(new.overlap_key)
+        if holder is not None and new.replaces is not None:
+            replace_waiting(tables, tables.runs[holder], new)
+            answers.append(AddedRun(holder, is_new=False, is_replaced=True))
+            continue
         if holder is None and new.unique is not None:
             holder = unique_holder(tables, new.unique.key, now=new.created_at)
         if holder is not None:
@@ -67,6 +71,35 @@ def add_runs(
             overlapping[new.overlap_key] = new.id
         answers.append(AddedRun(new.id, is_new=True))
     return answers
+
+
+def replace_waiting(tables: Tables, old: Run, new: NewRun) -> None:
+    """Give a run that waits all facts of a newer one. A claim has freed the key of any other."""
+    now = new.created_at
+    if old.due_at <= now:
+        due_at = old.due_at
+    elif new.replaces is None or new.replaces.max is None:
+        due_at = new.due_at
+    else:
+        due_at = max(now, min(new.due_at, old.created_at + new.replaces.max))
+    length = None if new.expires_at is None else new.expires_at - new.due_at
+    stays_blocked = due_at <= now and old.limit_keys == new.limit_keys and old.blocked_on
+    phase = Phase.WAITING if due_at > now else Phase.BLOCKED if stays_blocked else Phase.READY
+    tables.runs[old.id] = replace_fields(
+        old,
+        phase=phase,
+        due_at=due_at,
+        expires_at=None if length is None else max(due_at, now) + length,
+        blocked_on=old.blocked_on if phase is Phase.BLOCKED else None,
+        queue=new.queue,
+        priority=new.priority,
+        args=new.args,
+        tags=new.tags,
+        attempts_max=new.attempts_max,
+        limit_keys=new.limit_keys,
+        target=new.target,
+        trace=new.trace,
+    )
 
 
 def overlap_holders(tables: Tables) -> dict[str, RunId]:
@@ -90,7 +123,7 @@ def free_unique_keys(tables: Tables, run_id: RunId, *, now: datetime) -> None:
 
 def _build_run(new: NewRun) -> Run:
     facts = new._asdict()
-    del facts["unique"]
+    del facts["unique"], facts["replaces"]
     return replace_fields(_BLANK, phase=new.phase, **facts)
 
 

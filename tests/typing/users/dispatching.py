@@ -68,6 +68,7 @@ send.dispatch_many(["ann"])  # expect: list-item
 draft = send.delay(10).queue("slow").priority(5).tags("a", "b").tenant("acme").target("o-1")
 draft = draft.at(datetime(2030, 1, 1, tzinfo=UTC)).expires("1h").unique("key", within="1h")
 draft = draft.unique(by=["to"]).args(to="ann")
+draft = draft.unique(on_conflict="replace").debounce("10s", max=timedelta(minutes=2), by="to")
 assert_type(draft.dispatch("ann"), RunHandle[int])
 draft.dispatch("ann", urgent=True)
 draft.dispatch(7)  # expect: arg-type

@@ -15,7 +15,8 @@ from tickwork._define.options import (
     options_by_name,
 )
 from tickwork._domain.job import Misfire, Overlap
-from tickwork._domain.limits.limits import Limit, Unique
+from tickwork._domain.limits.debounce import Debounce
+from tickwork._domain.limits.limits import Limit, OnConflict, Unique
 from tickwork._domain.runs.lease import Lease
 from tickwork._domain.runs.retention import Keep, Retention
 from tickwork._domain.runs.retry import Delays, Exponential, Fixed, Jitter, RetryErrors
@@ -146,6 +147,19 @@ CASES: list[tuple[str, Callable[[Any], Any], Any, dict[str, Any]]] = [
         lambda job: job.unique(by="account_id", within="1m"),
         {"by": ["account_id"], "within": 60},
         {"unique": Unique(by=("account_id",), within=MINUTE)},
+    ),
+    (
+        "unique",
+        lambda job: job.unique(by="account_id", on_conflict="replace"),
+        {"by": "account_id", "on_conflict": "replace"},
+        {"unique": Unique(by=("account_id",), on_conflict=OnConflict.REPLACE)},
+    ),
+    ("debounce", lambda job: job.debounce("1m"), 60, {"debounce": Debounce(quiet=MINUTE)}),
+    (
+        "debounce",
+        lambda job: job.debounce("1m", max="2m", by="account_id"),
+        {"quiet": 60, "max": 120, "by": ["account_id"]},
+        {"debounce": Debounce(quiet=MINUTE, max=2 * MINUTE, by=("account_id",))},
     ),
     ("aliases", lambda job: job.aliases("old"), "old", {"aliases": ("old",)}),
     ("aliases", lambda job: job.aliases("a", "b"), ["a", "b"], {"aliases": ("a", "b")}),
@@ -290,6 +304,12 @@ class TestBadValues:
             ("unique", {"by": 5}, "a name or a list of names"),
             ("unique", {"key": "a", "by": "b"}, "must have a key or by=, not both"),
             ("unique", {"within": 0}, "longer than 0s"),
+            ("unique", {"within": 5, "on_conflict": "replace"}, "not be combined with within"),
+            ("unique", {"on_conflict": "last"}, "must be one of keep, replace"),
+            ("debounce", 0, "longer than 0s"),
+            ("debounce", {"max": 5}, "must include 'quiet'"),
+            ("debounce", {"quiet": 5, "max": 4}, "must not be shorter than the quiet period"),
+            ("debounce", {"quiet": 5, "by": 5}, "a name or a list of names"),
             ("aliases", {"old": 1}, "a string or a list of strings"),
             ("when", "shop.checks:open", "must be callable"),
             ("skip", None, "must be callable"),

@@ -103,6 +103,7 @@ class TestDispatching:
 
 SETTERS = {
     "args": lambda builder: builder.args(kind="special"),
+    "debounce": lambda builder: builder.debounce("10s"),
     "expires": lambda builder: builder.expires("5m"),
     "priority": lambda builder: builder.priority(1),
     "queue": lambda builder: builder.queue("slow"),

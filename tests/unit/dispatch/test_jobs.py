@@ -201,6 +201,7 @@ class TestDrafts:
             "queue": ("q",),
             "priority": (5,),
             "unique": ("k",),
+            "debounce": ("10s",),
             "expires": (5,),
             "tags": ("a", "b"),
             "tenant": ("acme",),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -280,23 +281,39 @@ def room_of(key: str, *, taken: Mapping[str, int], slots_by_limit: Mapping[str, 
 # ---------------------------------------------------------------- uniqueness
 
 
+class OnConflict(StrEnum):
+    """What a dispatch does whose unique key is taken."""
+
+    KEEP = "keep"  # it adds no run
+    REPLACE = "replace"  # it replaces the run, unless a worker has claimed that one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
     """At most one run of a job with the same key.
 
     The key is ``key``, or the arguments named in ``by``, or all arguments. It is free again when
-    the run has finished; with ``within``, not before that time has passed.
+    the run has finished; with ``within``, not before that time has passed. With
+    ``OnConflict.REPLACE`` it is free when the run is claimed.
     """
 
     key: str | None = None
     by: tuple[str, ...] = ()
     within: timedelta | None = None
+    on_conflict: OnConflict = OnConflict.KEEP
 
     def __post_init__(self) -> None:
         if self.key is not None and self.by:
             raise InvalidOption("unique", (self.key, self.by), "must have a key or by=, not both")
         if self.within is not None and self.within <= timedelta(0):
             raise InvalidOption("within", self.within, "must be longer than 0s")
+        if self.within is not None and self.on_conflict is OnConflict.REPLACE:
+            raise InvalidOption(
+                "on_conflict",
+                self.on_conflict.value,
+                "must not be combined with within",
+                fix="A key that is replaced is free when its run is claimed: leave within out.",
+            )
 
 
 class UniqueKey(NamedTuple):
@@ -310,11 +327,16 @@ def unique_key(
     unique: Unique, *, job: str, tenant: str, args: Mapping[str, Any], now: datetime
 ) -> UniqueKey:
     """The unique key of a run with these arguments. Tenants never share a key."""
+    until = None if unique.within is None else later(now, unique.within)
+    return UniqueKey(f"{job}:{hash_unique(unique, job=job, tenant=tenant, args=args)}", until)
+
+
+def hash_unique(unique: Unique, *, job: str, tenant: str, args: Mapping[str, Any]) -> str:
+    """What identifies the runs that count as equal."""
     parts: object = unique.key
     if unique.key is None:
         parts = {name: args.get(name) for name in unique.by or args}
-    value = _hash(encode_canonical([tenant, job, parts]))
-    return UniqueKey(f"{job}:{value}", None if unique.within is None else later(now, unique.within))
+    return _hash(encode_canonical([tenant, job, parts]))
 
 
 # ---------------------------------------------------------------- overlap

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from tickwork._domain.identity import RunId, WorkerId
+from tickwork._domain.limits.debounce import ReplaceRule
 from tickwork._domain.limits.limits import UniqueKey
 from tickwork._domain.runs.links import SUSPENDED
 from tickwork._domain.runs.status import PHASES, Phase, RunStatus
@@ -45,6 +46,7 @@ class NewRun(NamedTuple):
     target: str | None = None
     retry_of: RunId | None = None
     trace: str | None = None
+    replaces: ReplaceRule | None = None  # the run that waits with its overlap key
 
     @property
     def phase(self) -> Phase:
@@ -202,7 +204,10 @@ class Run:
 
 
 OWN_FIELDS: Final = frozenset(
-    {"id", "created_at", "due_at", "expires_at", "overlap_key", "unique", "retry_of", "trace"}
+    {
+        *("id", "created_at", "due_at", "expires_at", "retry_of", "trace"),
+        *("overlap_key", "unique", "replaces"),
+    }
 )
 """What each run has of its own: a retry does not copy it."""
 

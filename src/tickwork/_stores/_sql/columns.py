@@ -151,6 +151,15 @@ _RUN_BY_NAME: Final = {column.name: column for column in RUN}
 NEW_RUN: Final = tuple(c for c in RUN if c.name in NewRun._fields or c.name == "phase")
 """What a dispatch or a firing sets; the rest have defaults."""
 
+_REPLACED: Final = frozenset(
+    {
+        *("queue", "priority", "phase", "due_at", "expires_at", "args", "tags", "attempts_max"),
+        *("limit_keys", "blocked_on", "target", "trace"),
+    }
+)
+REPLACED_RUN: Final = (_RUN_BY_NAME["id"], *(c for c in RUN if c.name in _REPLACED))
+"""What a dispatch changes of the run that it replaces."""
+
 CLAIM: Final = tuple(
     _RUN_BY_NAME["id"]._replace(field="run_id")
     if name == "run_id"
@@ -379,6 +388,13 @@ COLUMN_LISTS: Final[Mapping[str, str]] = {
     "rollup_columns": _join_names(ROLLUP),
     "limit_columns": _join_names(LIMIT),
     **_for_insert("new_run", NEW_RUN),
+    **_for_insert("replaced_run", REPLACED_RUN),
+    "replaced_run_changes": ", ".join(
+        f"{column.name} = ?{number}" for number, column in enumerate(REPLACED_RUN[1:], 2)
+    ),
+    "replaced_run_joined": ", ".join(
+        f"{column.name} = given.{column.name}" for column in REPLACED_RUN[1:]
+    ),
     **_for_insert("new_schedule", NEW_SCHEDULE),
     **_for_insert("new_rollup", NEW_ROLLUP),
     **_for_insert("definition", DEFINITION),

@@ -23,6 +23,7 @@ from tickwork._domain.limits.rates import Rate, window_of
 from tickwork._domain.rollups import Histogram, Rollup, RollupLevel
 from tickwork._domain.runs.links import SUSPENDED, WAITS
 from tickwork._domain.runs.outcome import OutcomeKind
+from tickwork._domain.runs.replacement import ReplacedRun, WaitingRun
 from tickwork._domain.runs.run import PRIORITY_LIMIT, Claim, NewRun, Run
 from tickwork._domain.runs.status import Phase, RunStatus
 from tickwork._domain.runs.steps import Step, StepKind, StepState
@@ -293,6 +294,20 @@ def draft_class(kind: type[Any]) -> type[Any]:
 # ---------------------------------------------------------------- runs and schedules
 
 
+def waiting_run_of(row: Row) -> WaitingRun:
+    """A row of ``lock_waiting``, without its key."""
+    run_id, created_at, due_at, phase, queue, limit_keys, blocked_on = row
+    return WaitingRun(
+        run_id,
+        moment(created_at),
+        moment(due_at),
+        Phase(phase),
+        queue,
+        keys_of(limit_keys),
+        blocked_on,
+    )
+
+
 class RowMappers:
     """The mappers of rows that have payloads, compiled for a store with this cipher or without.
 
@@ -313,6 +328,16 @@ class RowMappers:
         )
         self.new_run_row: Callable[[NewRun], Row] = self._compile_new_run_row()
         """For ``insert_runs``."""
+        replaced = self._columns(columns.REPLACED_RUN)
+        values = ", ".join(c.kind.write.format(c.name) for c in replaced)
+        self.replaced_run_row: Callable[[ReplacedRun], Row] = compile_function(
+            "replaced",
+            "run, phase, blocked_on, *_ = replaced",
+            f"{', '.join(NewRun._fields)}, = run",
+            f"return ({values})",
+            **self._names,
+        )
+        """For ``replace_runs``."""
         self.claim_of: Callable[[Row, datetime], Claim] = self._compile_claim_of(
             "row, new_lease_until",
             "attempt < attempts_max",

@@ -68,8 +68,9 @@ class RunStore(Protocol):
         """Add runs, all or none, and return one answer for each, in order.
 
         A run whose unique or overlap key is taken is not added: the answer names the run that
-        holds the key. Pass ``may_be_stored`` when an earlier call may have been committed: runs
-        whose ids exist, unfinished or finished, are not added again.
+        holds the key. A run that ``replaces`` the holder of its overlap key changes it instead
+        (``replace_run``), unless that one was claimed. Pass ``may_be_stored`` when an earlier call
+        may have been committed: runs whose ids exist, unfinished or finished, are not added again.
         """
 
     def stage(self, *, now: datetime, limit: int) -> int:

@@ -19,10 +19,14 @@ from tickwork._domain.tick import TickPlan
 
 
 class AddedRun(NamedTuple):
-    """The answer for one added run: its own id, or the id of the run that holds its key."""
+    """The answer for one added run: its own id, or the id of the run that holds its key.
+
+    ``is_replaced``: that run waited, and now has everything else from the added one.
+    """
 
     run_id: RunId
     is_new: bool
+    is_replaced: bool = False
 
 
 class ClaimRequest(NamedTuple):

@@ -33,6 +33,7 @@ class DispatchFields(TypedDict, total=False):
     queue: Annotated[fields.Name, "Queue, instead of the job's."]
     priority: Annotated[int, fields.PRIORITY, "Priority: lower numbers run first."]
     unique: Annotated[fields.Name, "Add no run if an unfinished one has this key."]
+    debounce: Annotated[fields.Duration, "Run once, this long after the last equal dispatch."]
     expires: Annotated[fields.Duration, "Skip the run if it starts later than this."]
     tags: Annotated[list[str], fields.TAGS, "Tags, besides those of the job."]
     tenant: Annotated[fields.Text, "The tenant of the run."]

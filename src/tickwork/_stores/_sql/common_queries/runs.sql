@@ -14,6 +14,14 @@ END
 -- name: overlap_holders
 SELECT overlap_key, id FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key {in_keys};
 
+-- name: lock_waiting
+-- In the order of ids, as everywhere. A run that was claimed has lost its key.
+SELECT overlap_key, id, created_at, due_at, phase, queue, limit_keys, blocked_on
+FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id {in_ids} AND token = 0
+ORDER BY id
+{for_update};
+
 -- name: taken_keys
 -- Overlap keys of unfinished runs, and unique keys that are held. `others` are the keys that may be
 -- unique keys.

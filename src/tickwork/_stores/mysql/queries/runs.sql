@@ -36,6 +36,10 @@ UNION ALL
 -- name: insert_runs
 INSERT INTO tickwork_run (status, {new_run_columns}) VALUES [[('pending', {new_run_places})]];
 
+-- name: replace_runs
+-- The rows are locked already.
+UPDATE tickwork_run FORCE INDEX (PRIMARY) SET {replaced_run_changes} WHERE id = ?1;
+
 -- name: protect_keys
 -- A key is taken over when its window has passed, or, without a window, when its run is finished;
 -- and only from the run that the SELECT found. A key that is still held is not locked: the worker

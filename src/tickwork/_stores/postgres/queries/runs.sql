@@ -11,6 +11,13 @@ VALUES ('pending', {this_era}, {new_run_values});
 INSERT INTO tickwork_run (status, era, {new_run_columns})
 SELECT 'pending', (SELECT {this_era}), {new_run_elements};
 
+-- name: replace_runs
+-- The rows are locked already.
+UPDATE tickwork_run AS run
+SET {set_era} {replaced_run_joined}
+FROM unnest({replaced_run_arrays}) AS given ({replaced_run_columns})
+WHERE run.id = given.id AND run.id = ANY (:c1::uuid[]);
+
 -- name: protect_keys
 -- Takes keys that are free, keys whose window has passed, and keys without a window whose run is
 -- finished. A key that is still held is not locked: the worker that finishes its run must not wait

@@ -7,6 +7,10 @@ SELECT id FROM tickwork_history WHERE id IN (SELECT value FROM json_each(:ids));
 -- name: insert_runs
 INSERT INTO tickwork_run (status, {new_run_columns}) VALUES ('pending', {new_run_places});
 
+-- name: replace_runs
+-- The rows are locked already.
+UPDATE tickwork_run SET {replaced_run_changes} WHERE id = ?1;
+
 -- name: protect_keys
 -- A key is taken over when its window has passed, or, without a window, when its run is finished.
 INSERT INTO tickwork_unique (key, run, until)
