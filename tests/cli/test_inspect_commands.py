@@ -413,3 +413,33 @@ class TestDoctor:
 
         assert self.levels(cli, code=0)["jobs"] == "warn"
         assert "breaks (3 in a row)" in cli.text("doctor")
+
+
+class TestAlerts:
+    """``alerts`` lists what needs a person, and what ended."""
+
+    def test_begin_duration_and_cause(self, cli, app, clock):
+        app.pause(queue="emails", note="moving")
+        found = {each["name"]: each for each in cli.json("alerts")["alerts"]}
+        assert found["paused/queue/emails"]["text"] == "The queue emails is paused. moving"
+        assert "No worker is running." in cli.text("alerts")
+
+        clock.advance(minutes=5)
+        app.resume(queue="emails")
+        text = " ".join(cli.text("alerts").split())
+        assert "Ended" in text
+        assert "5m The queue emails is paused. moving" in text
+        ended = {each["name"]: each for each in cli.json("alerts")["ended"]}
+        assert ended["paused/queue/emails"]["duration"] == 300
+
+    def test_pages(self, cli, app):
+        for number in range(3):
+            app.pause(queue=f"q{number}")
+        cli.json("alerts")
+        for number in range(3):
+            app.resume(queue=f"q{number}")
+
+        first = cli.json("alerts", "-n", "2")
+        second = cli.json("alerts", "-n", "2", "--cursor", first["cursor"])
+        assert (len(first["ended"]), len(second["ended"])) == (2, 1)
+        assert "not the cursor of a page" in cli("alerts", "--cursor", "x", code=2).stderr
