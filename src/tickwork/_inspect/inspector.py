@@ -18,7 +18,14 @@ from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import Phase
 from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.activity import Activity, read_activity
-from tickwork._inspect.agenda import ENTRIES_MAX, Agenda, build_agenda
+from tickwork._inspect.agenda import (
+    ENTRIES_MAX,
+    LATEST,
+    Agenda,
+    ComingRuns,
+    build_agenda,
+    merge_coming,
+)
 from tickwork._inspect.alerts import AlertFinder, AlertReport, EndedAlerts, OpenAlert
 from tickwork._inspect.arrivals import read_arrivals
 from tickwork._inspect.backlogs import read_oldest, read_pauses
@@ -417,6 +424,28 @@ class Inspector:
         )
         runs = self._store.list_waiting(since=begin, until=until, limit=limit + 1)
         return build_agenda(upcoming.firings, runs, since=begin, until=until, limit=limit)
+
+    def coming(
+        self,
+        *,
+        limit: int,
+        until: datetime | None = None,
+        schedule: str | None = None,
+        job: str | None = None,
+    ) -> ComingRuns:
+        """List what runs next, in order: firings, delayed runs and retries, ``limit`` in all.
+
+        Of all schedules and jobs, of one schedule, or of one job.
+        """
+        upcoming = self.upcoming(limit=limit, until=until, schedule=schedule, job=job)
+        runs = self._store.list_waiting(
+            since=upcoming.now,
+            until=LATEST if until is None else until,
+            limit=limit,
+            job=job,
+            schedule=schedule,
+        )
+        return merge_coming(upcoming, runs, limit=limit)
 
     def last_outcomes(
         self, names: Sequence[tuple[str, str]]

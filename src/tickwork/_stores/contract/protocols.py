@@ -523,7 +523,15 @@ class ReadStore(Protocol):
         The time of a run is its instant, or its creation if that is later: a backfill.
         """
 
-    def list_waiting(self, *, since: datetime, until: datetime, limit: int) -> list[Run]:
+    def list_waiting(
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        job: str | None = None,
+        schedule: str | None = None,
+    ) -> list[Run]:
         """Runs that wait for a time in this span, in the order of that time."""
 
     def find_retries(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
