@@ -265,11 +265,13 @@ class TestNext:
     """``next`` lists the next firings, in order, in two time zones."""
 
     def test_firings_are_in_order(self, seeded, cli):
-        firings = cli.json("next", "-n", "100")["firings"]
+        found = cli.json("next", "-n", "100")
+        firings = found["firings"]
 
         moments = [as_time(firing["at"]) for firing in firings]
         assert moments == sorted(moments)
-        assert len(moments) == 100
+        assert len(moments) == 99
+        assert [run["job"] for run in found["runs"]] == ["report"]
         assert {firing["schedule"] for firing in firings} == {"tick", "nightly"}
 
     def test_firings_of_one_schedule_or_job(self, seeded, cli):
@@ -297,6 +299,40 @@ class TestNext:
 
         assert cli.json("next")["firings"] == []
         assert "Schedules not listed: 2 paused." in cli.text("next")
+
+    def test_delayed_runs_and_retries_are_listed_in_order(self, cli, app, clock, monkeypatch):
+        monkeypatch.setattr("tickwork.cli.parameters.SystemClock", lambda: clock)
+        retried = app.dispatch("send_email", to="unknown").id
+        app.run()
+        tenant = app.draft.tenant("acme").delay("30m")
+        delayed = tenant.dispatch("send_email", to="ann").id
+        app.delay("40d").dispatch("send_email", to="bob")
+
+        found = cli.json("next", "--until", "1h", "-n", "1000")
+        runs = [(each["run"], each["kind"], each["tenant"]) for each in found["runs"]]
+        assert runs == [(retried, "retry", ""), (delayed, "delayed", "acme")]
+        assert found["firings"]
+        lines = cli.text("next", "--until", "1h", "-n", "1000").splitlines()
+        [place] = [number for number, line in enumerate(lines) if "(delayed run of acme)" in line]
+        at = as_time(found["runs"][1]["at"])
+        others = [*found["firings"], found["runs"][0]]
+        before = sum(as_time(each["at"]) <= at for each in others)
+        assert place == before + 1  # below the heading
+
+    def test_a_run_is_found_behind_many_of_another_job(self, cli, app):
+        app.draft.delay("1h").dispatch_many("send_email", [{"to": str(n)} for n in range(30)])
+        late = app.delay("2h").dispatch("breaks").id
+
+        found = cli.json("next", "--job", "breaks", "-n", "5")
+        assert [each["run"] for each in found["runs"]] == [late]
+        assert cli.json("next", "--schedule", "nightly")["runs"] == []
+
+    def test_the_limit_counts_firings_and_runs(self, cli, app):
+        app.draft.delay("1s").dispatch_many("send_email", [{"to": str(n)} for n in range(5)])
+
+        found = cli.json("next", "-n", "3")
+        assert (len(found["firings"]), len(found["runs"])) == (0, 3)
+        assert len(cli.json("next", "-n", "7")["firings"]) == 2
 
     def test_an_unknown_schedule(self, seeded, cli):
         done = cli("next", "--schedule", "nightyl", code=3)
@@ -413,3 +449,33 @@ class TestDoctor:
 
         assert self.levels(cli, code=0)["jobs"] == "warn"
         assert "breaks (3 in a row)" in cli.text("doctor")
+
+
+class TestAlerts:
+    """``alerts`` lists what needs a person, and what ended."""
+
+    def test_begin_duration_and_cause(self, cli, app, clock):
+        app.pause(queue="emails", note="moving")
+        found = {each["name"]: each for each in cli.json("alerts")["alerts"]}
+        assert found["paused/queue/emails"]["text"] == "The queue emails is paused. moving"
+        assert "No worker is running." in cli.text("alerts")
+
+        clock.advance(minutes=5)
+        app.resume(queue="emails")
+        text = " ".join(cli.text("alerts").split())
+        assert "Ended" in text
+        assert "5m The queue emails is paused. moving" in text
+        ended = {each["name"]: each for each in cli.json("alerts")["ended"]}
+        assert ended["paused/queue/emails"]["duration"] == 300
+
+    def test_pages(self, cli, app):
+        for number in range(3):
+            app.pause(queue=f"q{number}")
+        cli.json("alerts")
+        for number in range(3):
+            app.resume(queue=f"q{number}")
+
+        first = cli.json("alerts", "-n", "2")
+        second = cli.json("alerts", "-n", "2", "--cursor", first["cursor"])
+        assert (len(first["ended"]), len(second["ended"])) == (2, 1)
+        assert "not the cursor of a page" in cli("alerts", "--cursor", "x", code=2).stderr

@@ -11,13 +11,14 @@ from starlette.testclient import TestClient
 from dashboard.conftest import API, SECRETS, TOKENS, define_jobs
 from tickwork import RunContext, ScheduleDefinition, Tickwork
 from tickwork._domain.identity import WorkerId, drain_lock_of
+from tickwork._inspect.alerts import read_mute
 from tickwork._kernel.json_form import as_json
 from tickwork._stores.contract import WorkerRow
 from tickwork.dashboard import Role, User, asgi
 from tickwork.dashboard.access import Caller
 from tickwork.dashboard.actions import Act, Actions
 from tickwork.dashboard.acts import ALL_ACTS
-from tickwork.dashboard.acts.alerts import mute_alert, read_mute
+from tickwork.dashboard.acts.alerts import mute_alert
 from tickwork.dashboard.acts.definitions import remove_schedule
 from tickwork.testing import ManualClock
 
@@ -249,7 +250,7 @@ class Database:
         runs = [app.inspect.view(run) for run in app.runs.recent()]
         schedules = [app.inspect.schedule_details(each.name) for each in app.schedules.list()]
         request = app._services.store.get_lock(drain_lock_of(WorkerId(self.subject)))
-        mute = read_mute(app, self.subject, now=app.clock.now())
+        mute = read_mute(app._services.store, self.subject, now=app.clock.now())
         found = [runs, schedules, app.schedules.list(), app.pauses(), app.limits.list(), request]
         found.append(mute)
         return self._without_ids(str(as_json(found)))

@@ -9,7 +9,7 @@ from tickwork import Tickwork
 from tickwork._domain.identity import WorkerId
 from tickwork._stores.contract import WorkerRow
 from tickwork.dashboard.advice import advise
-from tickwork.dashboard.alert_book import AlertBook
+from tickwork.dashboard.alert_book import AlertBook, link_of
 from tickwork.errors import ReadTimeout
 from tickwork.testing import ManualClock
 
@@ -94,7 +94,15 @@ class TestCauses:
 
         assert "report failed 3 times in a row: ValueError: no data" in alert.text
         assert alert.since == began
-        assert alert.path == "/runs?job=report&status=failed_permanent"
+        assert link_of(alert)[0] == "/runs?job=report&status=failed_permanent"
+
+    def test_a_link_names_the_tenant(self, app, book):
+        for _ in range(3):
+            app.draft.tenant("a/b").dispatch("report")
+            app.run()
+
+        path, _ = link_of(current(book)["failing/a/b/report"])
+        assert path == "/runs?job=report&status=failed_permanent&tenant=a%2Fb"
 
     def test_a_late_schedule_belongs_to_the_pause_of_its_queue(self, app, book, clock):
         app.pause(queue="reports", note="moving")
@@ -104,16 +112,6 @@ class TestCauses:
 
         assert "schedule//nightly" not in found
         assert any("nightly" in each for each in found["paused/queue/reports"].effects)
-
-    def test_what_ended_is_kept_with_its_times(self, app, book, clock):
-        app.pause(queue="reports")
-        current(book)
-        clock.advance(minutes=5)
-        app.resume(queue="reports")
-        current(book)
-
-        [ended] = [each for each in book.ended() if each.alert.kind == "paused"]
-        assert (ended.ended_at - ended.alert.since).total_seconds() == 300
 
 
 class TestPage:
@@ -175,6 +173,35 @@ class TestPage:
             assert 'id="alert-count"' in client.get("/audit").text
         assert calls == [1]  # pages do not wait for it again and again
         assert client.get("/alerts").status_code == 503
+
+    def test_what_ended_is_the_same_on_every_server(self, client, client_of, app, clock):
+        app.pause(queue="reports", note="moving")
+        self.count(client)
+        clock.advance(minutes=5)
+        app.resume(queue="reports")
+        self.count(client)
+
+        other = client_of(of=app)
+        for server in (client, other):
+            page = server.get("/alerts", headers=HTML).text.partition("<h2>Ended</h2>")[2]
+            assert "The queue reports is paused. moving" in page
+            assert 'data-label="Took">5m<' in page
+
+    def test_ended_alerts_come_in_pages(self, client, app, clock):
+        for number in range(41):
+            app.pause(queue=f"queue {number:02}")
+        self.count(client)
+        for number in range(41):
+            app.resume(queue=f"queue {number:02}")
+        self.count(client)
+
+        first = client.get("/alerts").text
+        older = re.findall(r'rel="next" href="(/alerts\?cursor=[^"]+)"', first)[0]
+        second = client.get(older).text
+        shown = [re.findall(r"The queue queue (\d\d) is paused", page) for page in (first, second)]
+        assert (len(shown[0]), len(shown[1])) == (40, 1)
+        assert len({*shown[0], *shown[1]}) == 41
+        assert client.get("/alerts?cursor=x").status_code == 422
 
     def test_advice_is_a_button(self, client, app):
         app.pause(queue="reports")

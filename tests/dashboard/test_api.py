@@ -529,3 +529,54 @@ class TestWorkers:
         assert actions(app) == [("worker.drain", f"worker/{worker['id']}")]
         assert admin.get(f"{API}/workers").json() == []
         assert admin.post(f"{API}/workers/{UNKNOWN}/drain").status_code == 404
+
+
+class TestAlerts:
+    """``GET /alerts``: what the page shows."""
+
+    def fail(self, app):
+        for _ in range(3):
+            app.dispatch("fails")
+            app.run()
+
+    def test_open_alerts_and_the_history(self, client_of, app):
+        reader = client_of(Role.READER)
+        self.fail(app)
+        app.pause(queue="emails", note="moving")
+        found = {each["name"]: each for each in reader.get(f"{API}/alerts").json()["alerts"]}
+        failing = found["failing//fails"]
+        assert (failing["level"], failing["kind"], failing["job"]) == ("bad", "failing", "fails")
+        assert failing["text"].startswith("fails failed 3 times in a row: ValueError")
+        assert failing["mute"] is None
+        assert found["paused/queue/emails"]["fix"] == "tickwork resume --queue emails"
+
+        app.resume(queue="emails")
+        answer = reader.get(f"{API}/alerts").json()
+        [ended] = answer["ended"]
+        assert ended["text"] == "The queue emails is paused. moving"
+        assert ended["duration"] >= 0
+        assert ended["began_at"] <= ended["ended_at"]
+        assert answer["cursor"] is None
+
+    def test_a_mute(self, client_of, app):
+        self.fail(app)
+        admin = client_of(Role.ADMIN)
+        admin.post(f"{API}/alerts/failing%2F%2Ffails/mute", json={"note": "known"})
+
+        found = {each["name"]: each for each in admin.get(f"{API}/alerts").json()["alerts"]}
+        assert found["failing//fails"]["mute"]["note"] == "known"
+
+    def test_pages(self, admin, app):
+        for number in range(3):
+            app.pause(queue=f"q{number}")
+        admin.get(f"{API}/alerts")
+        for number in range(3):
+            app.resume(queue=f"q{number}")
+        first = admin.get(f"{API}/alerts", params={"limit": 2}).json()
+        query = {"limit": 2, "cursor": first["cursor"]}
+        second = admin.get(f"{API}/alerts", params=query).json()
+
+        names = {each["name"] for page in (first, second) for each in page["ended"]}
+        assert names == {f"paused/queue/q{number}" for number in range(3)}
+        assert second["cursor"] is None
+        assert admin.get(f"{API}/alerts", params={"cursor": "x|y"}).status_code == 422

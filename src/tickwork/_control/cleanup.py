@@ -20,7 +20,7 @@ UNSEEN_MIN: Final = timedelta(seconds=2 * SEEN_EVERY)
 
 PAGE_SIZE: Final = 500
 AUDIT_DAYS_MIN: Final = 365
-"""The audit log is kept for a year at least, however few days of runs are kept."""
+"""The audit log and ended alerts are kept for a year at least, however few days of runs are."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ORPHAN_REASON: Final = "orphan: no program has had its job for long"
@@ -56,12 +56,19 @@ class Cleanup:
                 break
             with_definitions = with_definitions or not any(gone)
         self._prune_audit(_age(max(days, AUDIT_DAYS_MIN)), batch)
+        self._prune_alerts(_age(max(days, AUDIT_DAYS_MIN)), batch)
         return total
 
     def _prune_audit(self, age: timedelta, batch: int) -> None:
         before = new_id(max(self._clock.now() - age, _EPOCH))
         for _ in range(PRUNE_ROUNDS_MAX):
             if not self._store.prune_audit(before=before, limit=batch):
+                break
+
+    def _prune_alerts(self, age: timedelta, batch: int) -> None:
+        before = max(self._clock.now() - age, _EPOCH)
+        for _ in range(PRUNE_ROUNDS_MAX):
+            if not self._store.prune_alerts(before=before, limit=batch):
                 break
 
     def cancel_orphans(self, days: float) -> int:

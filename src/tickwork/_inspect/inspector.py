@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from tickwork._control.catalog import Catalog
@@ -10,13 +11,22 @@ from tickwork._define.registry import Registry
 from tickwork._dispatch.runs import RunHandle
 from tickwork._domain.error_groups import group_of_error
 from tickwork._domain.explain import Explanation
+from tickwork._domain.health import Check
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import Phase
 from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.activity import Activity, read_activity
-from tickwork._inspect.agenda import ENTRIES_MAX, Agenda, build_agenda
+from tickwork._inspect.agenda import (
+    ENTRIES_MAX,
+    LATEST,
+    Agenda,
+    ComingRuns,
+    build_agenda,
+    merge_coming,
+)
+from tickwork._inspect.alerts import AlertFinder, AlertReport, EndedAlerts, OpenAlert
 from tickwork._inspect.arrivals import read_arrivals
 from tickwork._inspect.backlogs import read_oldest, read_pauses
 from tickwork._inspect.deploys import Changes, Deploy, list_changes, list_deploys
@@ -101,6 +111,10 @@ PAUSES_READ: Final = 20
 """The newest entries of the audit log in which the user is found who paused something."""
 
 
+FIRINGS_READ: Final = 50
+"""The most firings that are read to find schedules that are late."""
+
+
 class Inspector:
     """Reads the state of one database, together with what this program defines."""
 
@@ -120,6 +134,12 @@ class Inspector:
         self._catalog = catalog
         self._presenter = RunPresenter(registry, redact)
         self._retire_after = retire_after
+        self._alerts = AlertFinder(
+            store=store,
+            clock=clock,
+            read_status=partial(self.status, cap=COUNTED_MAX),
+            read_due=lambda now: self.upcoming(limit=FIRINGS_READ, until=now),
+        )
         self._explainer = Explainer(
             store=store, clock=clock, registry=registry, retire_after=retire_after
         )
@@ -138,6 +158,25 @@ class Inspector:
             seen_after=now - self._retire_after,
             cap=cap,
         )
+
+    def find_alerts(self, checks: Sequence[Check]) -> list[OpenAlert]:
+        """Find what needs a person now, the worst first, with the results of the health checks.
+
+        What begins and what ends is added to the history of alerts.
+        """
+        return self._alerts.find(checks)
+
+    def ended_alerts(self, *, cursor: str | None = None, limit: int = 50) -> EndedAlerts:
+        """Read one page of the alerts that ended, the last end first."""
+        return self._alerts.list_ended(cursor=cursor, limit=limit)
+
+    def alerts(
+        self, checks: Sequence[Check], *, cursor: str | None = None, limit: int = 50
+    ) -> AlertReport:
+        """Find what needs a person now, and read one page of what ended before."""
+        found = self.find_alerts(checks)
+        page = self.ended_alerts(cursor=cursor, limit=limit)
+        return AlertReport(alerts=found, ended=page.ended, cursor=page.cursor)
 
     def queues(self) -> QueueStatus:
         """Read the queues, the age of the oldest run in each, and the number of workers."""
@@ -388,6 +427,28 @@ class Inspector:
         )
         runs = self._store.list_waiting(since=begin, until=until, limit=limit + 1)
         return build_agenda(upcoming.firings, runs, since=begin, until=until, limit=limit)
+
+    def coming(
+        self,
+        *,
+        limit: int,
+        until: datetime | None = None,
+        schedule: str | None = None,
+        job: str | None = None,
+    ) -> ComingRuns:
+        """List what runs next, in order: firings, delayed runs and retries, ``limit`` in all.
+
+        Of all schedules and jobs, of one schedule, or of one job.
+        """
+        upcoming = self.upcoming(limit=limit, until=until, schedule=schedule, job=job)
+        runs = self._store.list_waiting(
+            since=upcoming.now,
+            until=LATEST if until is None else until,
+            limit=limit,
+            job=job,
+            schedule=schedule,
+        )
+        return merge_coming(upcoming, runs, limit=limit)
 
     def last_outcomes(
         self, names: Sequence[tuple[str, str]]

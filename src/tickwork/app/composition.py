@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tickwork._dispatch.emitter import Emitter
     from tickwork._domain.health import Check, UnwrittenOutcomes, WorkerState
     from tickwork._inspect.inspector import Inspector
+    from tickwork._watch.alert_recorder import AlertRecorder
     from tickwork._watch.watcher import Watcher
     from tickwork._worker.attempt_core import WorkerContext
     from tickwork._worker.options import WorkerOptions
@@ -416,18 +417,22 @@ class Services:
     def check_health(self) -> "list[Check]":
         """Run the health checks. They work without tables, too."""
         from tickwork._inspect.engines import check_engines  # noqa: PLC0415  # see the module
-        from tickwork._inspect.health import check_health  # noqa: PLC0415
 
         return [
-            *check_health(
-                self.opened_store,
-                clock=self.clock,
-                machine=SystemClock(),
-                retire_after=self._app.settings.retire_after,
-                version=VERSION,
-            ),
+            *self._check_database(),
             *check_engines(self._app.engines, self._app.registry, self._app.engine_options),
         ]
+
+    def _check_database(self) -> "list[Check]":
+        from tickwork._inspect.health import check_health  # noqa: PLC0415  # see the module
+
+        return check_health(
+            self.opened_store,
+            clock=self.clock,
+            machine=SystemClock(),
+            retire_after=self._app.settings.retire_after,
+            version=VERSION,
+        )
 
     def check_worker(self) -> "Check":
         """Check the workers of this machine."""
@@ -529,6 +534,7 @@ class Services:
                 changes,
                 loop=loop,
                 watcher=self.watcher if self._has_alerts() else None,
+                recorder=self.build_alert_recorder(),
             )
             self._worker = worker  # before it starts: another thread may stop it meanwhile
             context.log_capture.start()
@@ -554,13 +560,29 @@ class Services:
             retire_after=self._app.settings.retire_after,
         )
 
+    def build_alert_recorder(self) -> "AlertRecorder":
+        """Build what keeps the history of alerts while no page is open."""
+        from tickwork._watch.alert_recorder import AlertRecorder  # noqa: PLC0415  # see the module
+
+        return AlertRecorder(
+            store=self.store,
+            clock=self.clock,
+            # Engines have no history, and may take seconds to answer.
+            find=lambda: self.inspector.find_alerts(self._check_database()),
+        )
+
     def watch(self, every: float, stop: threading.Event) -> None:
         """Raise alerts when schedules are late or jobs keep failing, until ``stop`` is set."""
         watcher = self.watcher
         watcher.every = every
-        while not stop.is_set():
-            watcher.try_step()
-            stop.wait(watcher.pace())
+        recorder = self.build_alert_recorder()
+        recorder.start()
+        try:
+            while not stop.is_set():
+                watcher.try_step()
+                stop.wait(watcher.pace())
+        finally:
+            recorder.stop()
 
     def _has_alerts(self) -> bool:
         """Whether the program has ``expect_within``, watches jobs, or has alert targets."""

@@ -20,6 +20,7 @@ from tickwork._kernel.import_location import find_import_location
 from tickwork._kernel.version import VERSION
 from tickwork._kernel.zonedata import read_zone_version
 from tickwork._stores.contract import Store
+from tickwork._watch.alert_recorder import AlertRecorder
 from tickwork._watch.watcher import AlertService, Watcher
 from tickwork._worker.attempt_core import WorkerContext
 from tickwork._worker.attempts.attempt_store import PlanRun
@@ -83,9 +84,12 @@ def build_background_worker(
     changes: Mapping[str, Any],
     *,
     loop: Any = None,
+    recorder: AlertRecorder,
     watcher: Watcher | None = None,
 ) -> Worker:
-    """Build a worker that is ready to start; ``watcher`` raises alerts beside it.
+    """Build a worker that is ready to start.
+
+    Beside it, ``recorder`` keeps the history of alerts, and ``watcher`` raises alerts.
 
     Raises:
         TickworkError: This is a child process of another worker.
@@ -101,12 +105,8 @@ def build_background_worker(
     chosen = options or worker_options(**changes)
     for queue in chosen.queues:
         context.registry.check_queue(queue)
-    return build_worker(
-        context,
-        chosen,
-        loop=loop,
-        beside=[] if watcher is None else [AlertService(watcher, clock=context.clock)],
-    )
+    watching = [] if watcher is None else [AlertService(watcher, clock=context.clock)]
+    return build_worker(context, chosen, loop=loop, beside=[recorder, *watching])
 
 
 def build_remote_worker(context: WorkerContext) -> RemoteWorker:

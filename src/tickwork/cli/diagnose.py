@@ -1,9 +1,10 @@
-"""Commands that find problems: ``explain``, ``doctor``, ``watch``."""
+"""Commands that find problems: ``explain``, ``doctor``, ``alerts``, ``watch``."""
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import click
@@ -11,13 +12,17 @@ import click
 from tickwork._domain.explain import Explanation
 from tickwork._domain.health import Check, Level
 from tickwork._domain.watch import MissedExpectation
+from tickwork._inspect.alerts import AlertReport
+from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plain_text import count_of
 from tickwork._masks.url import mask_url
 from tickwork.cli.commands import EXIT_FAILURE, CommandContext, command
-from tickwork.cli.parameters import DURATION, complete_jobs
+from tickwork.cli.formats import local_zone, relative, weekday_time
+from tickwork.cli.parameters import DURATION, LIMIT, complete_jobs, number_option
 from tickwork.cli.reasons import explanation_parts
 from tickwork.cli.render import BAD, BOLD, DIM, GOOD, WARN, Cell, Column, Part, TextLine, TextTable
 
+CURSOR: Final = re.compile(r"[0-9]{1,16}\|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LEVELS: Final = {Level.OK: GOOD, Level.WARN: WARN, Level.BAD: BAD}
 
 
@@ -101,6 +106,60 @@ def _health_parts(report: HealthReport) -> Iterator[Part]:
         yield TextLine(f"Healthy, with {count_of(warnings, 'warning')}.", BOLD)
     else:
         yield TextLine("Healthy.", BOLD)
+
+
+@command(
+    result_type=AlertReport,
+    examples="""
+tickwork alerts
+tickwork alerts -n 100
+tickwork alerts --json | jq -r '.ended[] | [.began_at, .ended_at, .text] | @tsv'
+""",
+)
+@number_option("-n", "--limit", type=LIMIT, default=20, help="Number of ended alerts.")
+@click.option("--cursor", help="Ended alerts before a page: the cursor in its JSON.")
+def alerts_command(ctx: CommandContext, limit: int, cursor: str | None) -> None:
+    """List what needs a person now, since when, and the alerts that have ended.
+
+    These are the alerts of the dashboard: one for each cause. Workers and `tickwork watch` add
+    what begins and what ends to their history, which is kept for a year.
+    """
+    if cursor is not None and not CURSOR.fullmatch(cursor):
+        raise click.BadParameter("It is not the cursor of a page.", param_hint="--cursor")
+    app = ctx.app
+    report = app.inspect.alerts(app.check_health(), cursor=cursor, limit=limit)
+    now = app.clock.now()
+    ctx.out.show(report, lambda: _alert_parts(report, now))
+
+
+def _alert_parts(report: AlertReport, now: datetime) -> Iterator[Part]:
+    yield TextTable(
+        [Column("alert"), Column("since"), Column("what", is_flexible=True)],
+        [
+            (Cell(each.kind, LEVELS[each.level]), relative(each.since, now), each.text)
+            for each in report.alerts
+        ],
+        empty="No alerts: no schedule is late, no job keeps failing, and no worker is silent.",
+    )
+    if report.ended:
+        yield TextTable(
+            [
+                Column("alert"),
+                Column(f"began ({local_zone(now)})"),
+                Column("took"),
+                Column("what", is_flexible=True),
+            ],
+            [
+                (
+                    each.kind,
+                    weekday_time(each.began_at)[:23],
+                    human_duration(each.duration),
+                    each.text,
+                )
+                for each in report.ended
+            ],
+            title="Ended",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "inspect": ("Inspect", "status runs inspect"),
     "schedules": ("Schedules and definitions", "next preview simulate show calendar"),
     "control": ("Control", "dispatch retry cancel emit signal wake pause resume drain prune"),
-    "diagnose": ("Diagnose", "explain doctor watch"),
+    "diagnose": ("Diagnose", "explain doctor alerts watch"),
     "imports": ("Migrate", "import"),
 }
 """Each module of commands with its title in the help, and its commands in their order."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +12,11 @@ import click
 from tickwork._calendars.calendars import NO_CALENDARS
 from tickwork._domain.schedules.pattern import SYMBOLS
 from tickwork._domain.schedules.zones import Zone
+from tickwork._inspect.agenda import AgendaEntry, AgendaKind, ComingRuns
 from tickwork._inspect.definitions import JobDescription, describe_jobs
 from tickwork._inspect.rule_preview import RulePreview, preview_rule
 from tickwork._inspect.simulation import Simulation, simulate
-from tickwork._inspect.upcoming_firings import Firing, UpcomingFirings
+from tickwork._inspect.upcoming_firings import Firing
 from tickwork._kernel.clock import SystemClock
 from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plain_text import count_of
@@ -43,32 +45,40 @@ BARS: Final = " ▏▎▍▌▋▊▉█"
 
 
 @command(
-    result_type=UpcomingFirings,
+    result_type=ComingRuns,
     examples="""
 tickwork next
 tickwork next -n 50 --until 24h
 tickwork next --schedule nightly --json
+tickwork next --until 2026-03-02T06:00 --json | jq -r '.runs[] | [.at, .job, .run] | @tsv'
 """,
 )
-@number_option("-n", "--limit", type=LIMIT, default=20, help="Number of firings.")
+@number_option("-n", "--limit", type=LIMIT, default=20, help="Number of firings and runs.")
 @click.option("--until", type=FUTURE_TIME, help="Last time: 2026-03-01T09:00, or 24h from now.")
-@click.option("--schedule", help="Only firings of this schedule.")
-@click.option("-j", "--job", shell_complete=complete_jobs, help="Only firings of this job.")
+@click.option("--schedule", help="Only firings and runs of this schedule.")
+@click.option(
+    "-j", "--job", shell_complete=complete_jobs, help="Only firings and runs of this job."
+)
 def next_command(
     ctx: CommandContext, limit: int, until: datetime | None, schedule: str | None, job: str | None
 ) -> None:
-    """List the next firings, in local time and in the schedule's time zone."""
+    """List what runs next: firings of schedules, delayed runs and retries.
+
+    Times are in local time, and those of firings in the schedule's time zone, too.
+    """
     app = ctx.app
     if schedule is not None and all(
         each.spec.name != schedule for each in app.inspect.active_schedules()
     ):
         app.schedules.get(schedule)  # raises if there is none
-    upcoming = app.inspect.upcoming(limit=limit, until=until, schedule=schedule, job=job)
-    ctx.out.show(upcoming, lambda: _upcoming_parts(upcoming))
+    coming = app.inspect.coming(limit=limit, until=until, schedule=schedule, job=job)
+    ctx.out.show(coming, lambda: _coming_parts(coming))
 
 
-def _upcoming_parts(upcoming: UpcomingFirings) -> Iterator[Part]:
-    now = upcoming.now
+def _coming_parts(coming: ComingRuns) -> Iterator[Part]:
+    now = coming.now
+    rows = [(each.at, _firing_row(each, now)) for each in coming.firings]
+    rows += [(each.at, _waiting_row(each, now)) for each in coming.runs]
     yield TextTable(
         [
             Column("in"),
@@ -78,22 +88,35 @@ def _upcoming_parts(upcoming: UpcomingFirings) -> Iterator[Part]:
             Column("job", drop=1),
             Column("rule", is_flexible=True, drop=2),
         ],
-        [_firing_row(firing, now) for firing in upcoming.firings],
-        empty="No schedule will fire.",
+        [row for _, row in sorted(rows, key=itemgetter(0))],
+        empty="No schedule will fire, and no run is due later.",
     )
-    if any(not firing.is_written for firing in upcoming.firings):
+    if any(not firing.is_written for firing in coming.firings):
         yield TextLine("* Not in the database yet: the first worker to start adds it.", DIM)
     inactive = [
         f"{count} {state}"
         for count, state in (
-            (upcoming.paused, "paused"),
-            (upcoming.retired, "retired"),
-            (upcoming.finished, "finished"),
+            (coming.paused, "paused"),
+            (coming.retired, "retired"),
+            (coming.finished, "finished"),
         )
         if count
     ]
     if inactive:
         yield TextLine(f"Schedules not listed: {', '.join(inactive)}.", DIM)
+
+
+def _waiting_row(entry: AgendaEntry, now: datetime) -> Sequence[Cell | str]:
+    what = "retry" if entry.kind is AgendaKind.RETRY else "delayed run"
+    tenant = f" of {entry.tenant}" if entry.tenant else ""
+    return (
+        Cell(relative(entry.at, now).removeprefix("in "), BUSY),
+        weekday_time(entry.at)[:23],
+        "",
+        f"{entry.schedule or ''} ({what}{tenant})".strip(),
+        entry.job,
+        Cell(str(entry.run), DIM),
+    )
 
 
 def _firing_row(firing: Firing, now: datetime) -> Sequence[Cell | str]:

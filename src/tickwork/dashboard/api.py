@@ -12,6 +12,7 @@ from tickwork._domain.identity import RunId, WorkerId
 from tickwork._domain.runs.status import RunStatus
 from tickwork._inspect.activity import Activity
 from tickwork._inspect.agenda import Agenda
+from tickwork._inspect.alerts import AlertReport
 from tickwork._inspect.audit_entries import AuditEntryView, view_entries
 from tickwork._inspect.definitions import JobDescription, describe_jobs
 from tickwork._inspect.deploys import Changes, Deploy
@@ -96,6 +97,19 @@ def get_agenda(
 def list_checks(app: Tickwork) -> list[Check]:
     """Run the health checks: connection, tables, clock, workers, leases, backlog."""
     return app.check_health()
+
+
+@read("/alerts", tag="alerts")
+def list_alerts(
+    app: Tickwork,
+    *,
+    cursor: Annotated[
+        str | None, fields.ALERT_CURSOR, "The cursor of the page before, of ended alerts."
+    ] = None,
+    limit: Annotated[int, fields.LIMIT, "Ended alerts on the page. Default: 50."] = 50,
+) -> AlertReport:
+    """List what needs a person now, and the alerts that ended, the last end first."""
+    return app.inspect.alerts(app.check_health(), cursor=cursor, limit=limit)
 
 
 # ---------------------------------------------------------------- runs

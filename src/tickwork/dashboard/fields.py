@@ -57,6 +57,7 @@ class Place(NamedTuple):
 
 
 PATH: Final = Place("path")
+ALERT_CURSOR_PATTERN: Final = "^[0-9]{1,16}[|][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 QUERY: Final = Place("query")
 BODY: Final = Place("body")
 
@@ -171,6 +172,12 @@ def _parse_cursor(value: Any, is_text: bool) -> str:  # noqa: FBT001
     return text
 
 
+def _parse_alert_cursor(value: Any, _: bool) -> str:  # noqa: FBT001
+    if not isinstance(value, str) or not re.fullmatch(ALERT_CURSOR_PATTERN, value):
+        raise ValueError("the cursor of a page")
+    return value
+
+
 def _parse_object(value: Any, _: bool) -> dict[str, Any]:  # noqa: FBT001
     if not isinstance(value, dict):
         raise ValueError("a JSON object")  # noqa: TRY004
@@ -239,6 +246,9 @@ HISTORY: Final = _integer(1, 366)
 FIRINGS: Final = _integer(1, 1_000_000)
 REVISION: Final = _integer(1, INTEGER_MAX)
 CURSOR: Final = FieldKind({**TEXT.schema, "pattern": "^[^|\\x00-\\x1f\\x7f]*[|]"}, _parse_cursor)
+ALERT_CURSOR: Final = FieldKind(
+    {"type": "string", "pattern": ALERT_CURSOR_PATTERN}, _parse_alert_cursor
+)
 KEY: Final = FieldKind(
     {"type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[!-~]+$"}, _parse_key
 )

@@ -127,6 +127,7 @@ FILTERS: Final = {
     "moment": moment,
     "relative": relative_time,
     "seconds": seconds,
+    "lasted": human_duration,
     "count": count,
     "count_of": count_of,
     "total": total,

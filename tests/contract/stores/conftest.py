@@ -175,7 +175,7 @@ EMPTIED = [
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
         "definition",
-        *("pause", "worker", "lock", "rate", "start", "audit", "request", "rollup"),
+        *("pause", "worker", "lock", "rate", "start", "audit", "alert", "request", "rollup"),
         *("step", "event", "wait", "outbox"),
     )
 ]

@@ -105,6 +105,12 @@ PLANS = {
     ),
     "list_audit": ({"before": None, "limit": 10}, ["tickwork_audit"]),
     "list_audit_of": ({"subject": "a", "before": None, "limit": 10}, ["tickwork_audit_subject"]),
+    "open_alerts": ({"limit": 10}, ["tickwork_alert"]),
+    "ended_alerts": (
+        {"since": 0, "before": NOW, "before_id": "a", "limit": 10},
+        ["tickwork_alert_ended"],
+    ),
+    "prune_alerts": ({"before": NOW, "limit": 10}, ["tickwork_alert_ended"]),
     "prune_requests": ({"before": NOW, "limit": 10}, ["tickwork_request_until"]),
     "prune_keys": ({"before": NOW, "limit": 10}, ["tickwork_unique_until"]),
     "list_ended": (

@@ -133,10 +133,24 @@ class OracleReads(TableHolder):
             for run in found.get(name, [])[:limit]
         ]
 
-    def list_waiting(self, *, since: datetime, until: datetime, limit: int) -> list[Run]:
+    def list_waiting(
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        job: str | None = None,
+        schedule: str | None = None,
+    ) -> list[Run]:
         with self._reading() as tables:
             waiting = [run for run in tables.runs.values() if run.phase is Phase.WAITING]
-        waiting = [run for run in waiting if since <= run.due_at <= until]
+        waiting = [
+            run
+            for run in waiting
+            if since <= run.due_at <= until
+            and job in {None, run.job}
+            and schedule in {None, run.schedule}
+        ]
         return sorted(waiting, key=lambda run: run.due_at)[:limit]
 
     def list_waits(self, *, after: RunId | None = None, limit: int) -> WaitPage:

@@ -7,6 +7,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tickwork._domain.alert_history import AlertRow
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow
 from tickwork._domain.limits.rates import Rate
@@ -116,6 +117,7 @@ class Tables:
     workers: dict[WorkerId, WorkerRow] = field(default_factory=OracleTable)
     audit: dict[str, AuditEntry] = field(default_factory=OracleTable)
     requests: dict[str, IdempotentRequest] = field(default_factory=OracleTable)
+    alerts: dict[str, AlertRow] = field(default_factory=OracleTable)
     ended: dict[int, Rollup] = field(default_factory=OracleTable)
 
     journal: Journal = field(default_factory=list)

@@ -95,6 +95,21 @@ class TestOutcomesWaitingRuns:
         assert ids(store.list_waiting(since=NOON, until=NOON + 9 * HOUR, limit=1)) == [runs[1].id]
         assert store.list_waiting(since=NOON + 4 * HOUR, until=NOON + 5 * HOUR, limit=9) == []
 
+    def test_those_of_one_job_or_schedule(self, store):
+        hour = NOON + HOUR
+        runs = [
+            a_run(due_at=hour, job="a"),
+            a_run(due_at=hour, job="b", schedule="nightly", nominal_at=NOON),
+        ]
+        add(store, *runs)
+
+        def found(**where):
+            return ids(store.list_waiting(since=NOON, until=NOON + 9 * HOUR, limit=9, **where))
+
+        assert found(job="a") == [runs[0].id]
+        assert found(schedule="nightly") == [runs[1].id]
+        assert found(job="a", schedule="nightly") == found(job="A") == []
+
 
 class TestOutcomesRetries:
     """A run leads to those that repeat it."""

@@ -322,6 +322,15 @@ AUDIT: Final = (
     StoredColumn("subject"),
     StoredColumn("detail"),
 )
+ALERT: Final = (
+    StoredColumn("id", ID),
+    StoredColumn("name"),
+    StoredColumn("kind"),
+    StoredColumn("level"),
+    StoredColumn("text"),
+    StoredColumn("began_at", MOMENT),
+    StoredColumn("ended_at", MOMENT_OR_NONE),
+)
 REQUEST: Final = (
     StoredColumn("key"),
     StoredColumn("digest"),
@@ -398,6 +407,7 @@ COLUMN_LISTS: Final[Mapping[str, str]] = {
     **_for_insert("new_schedule", NEW_SCHEDULE),
     **_for_insert("new_rollup", NEW_ROLLUP),
     **_for_insert("definition", DEFINITION),
+    **_for_insert("alert", ALERT),
     **_for_params("worker", WORKER),
     **_for_params("lock", LOCK),
     **_for_params("pause", PAUSE),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from tickwork._domain.alert_history import AlertRow
 from tickwork._domain.identity import RunId
 from tickwork._domain.job import (
     EXPECT_MIN,
@@ -670,6 +671,8 @@ pause_params: Final[Callable[[Pause], dict[str, Any]]] = _compile_params(columns
 pause_of: Final[Callable[[Row], Pause]] = _compile_lister(Pause, columns.PAUSE)
 audit_params: Final[Callable[[AuditEntry], dict[str, Any]]] = _compile_params(columns.AUDIT)
 audit_of: Final[Callable[[Row], AuditEntry]] = _compile_lister(AuditEntry, columns.AUDIT)
+alert_of: Final[Callable[[Row], AlertRow]] = _compile_lister(AlertRow, columns.ALERT)
+_alert_params: Final[Callable[[AlertRow], dict[str, Any]]] = _compile_params(columns.ALERT)
 request_params: Final[Callable[[IdempotentRequest], dict[str, Any]]] = _compile_params(
     columns.REQUEST
 )
@@ -688,6 +691,11 @@ job_of: Final[Callable[[Row], JobRow]] = _compile_lister(JobRow, columns.JOB)
 
 rollup_of: Final[Callable[[Row], Rollup]] = _compile_reader(Rollup, columns.ROLLUP)
 _rollup_params: Final[Callable[[Rollup], dict[str, Any]]] = _compile_params(columns.ROLLUP)
+
+
+def alert_row(alert: AlertRow) -> Row:
+    """For ``insert_alerts``."""
+    return tuple(_alert_params(alert).values())
 
 
 def new_rollup_row(level: RollupLevel, rollup: Rollup) -> Row:

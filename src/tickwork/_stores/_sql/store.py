@@ -23,6 +23,7 @@ from tickwork._stores._sql.faults import (
 )
 from tickwork._stores._sql.migrate import check_version
 from tickwork._stores._sql.operations import (
+    alerts,
     audit,
     control,
     flows,
@@ -466,6 +467,10 @@ class SqlStore(ABC):
     list_audit = reader_of(audit.list_audit)
     prune_audit = writer_of(audit.prune_audit)
     reserve_request = writer_of(audit.reserve_request)
+    change_alerts = writer_of(alerts.change_alerts)
+    list_open_alerts = reader_of(alerts.list_open_alerts)
+    list_ended_alerts = reader_of(alerts.list_ended_alerts)
+    prune_alerts = writer_of(alerts.prune_alerts)
 
     # ------------------------------------------------------------ reads
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from tickwork._domain.alert_history import AlertChanges, AlertCursor, AlertRow
 from tickwork._domain.identity import RunId, ScheduleId, WorkerId
 from tickwork._domain.job import ScheduleRow, ScheduleSpec
 from tickwork._domain.limits.rates import Turn
@@ -422,7 +423,7 @@ class ControlStore(Protocol):
 
 
 class AuditStore(Protocol):
-    """The audit log of the dashboard and the API, and the idempotency keys of requests."""
+    """The audit log, the idempotency keys of requests, and the history of alerts."""
 
     def add_audit(self, entry: AuditEntry) -> None: ...
 
@@ -439,6 +440,28 @@ class AuditStore(Protocol):
 
         :meth:`ReadStore.prune_keys` deletes requests whose time is over.
         """
+
+    def change_alerts(self, changes: AlertChanges, *, now: datetime) -> None:
+        """Write the begin and the end of alerts.
+
+        A name that has an open row keeps it: the new row is left out. A row that has ended, or
+        was reopened, meanwhile stays as it is.
+        """
+
+    def list_open_alerts(self) -> list[AlertRow]:
+        """The alerts without an end, at most 2,000."""
+
+    def list_ended_alerts(
+        self,
+        *,
+        since: datetime | None = None,
+        before: AlertCursor | None = None,
+        limit: int = 50,
+    ) -> list[AlertRow]:
+        """Alerts that have ended, at this instant or later, the last end first."""
+
+    def prune_alerts(self, *, before: datetime, limit: int) -> int:
+        """Delete one batch of the alerts that ended before this instant; return how many."""
 
 
 class ReadStore(Protocol):
@@ -502,7 +525,15 @@ class ReadStore(Protocol):
         The time of a run is its instant, or its creation if that is later: a backfill.
         """
 
-    def list_waiting(self, *, since: datetime, until: datetime, limit: int) -> list[Run]:
+    def list_waiting(
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        job: str | None = None,
+        schedule: str | None = None,
+    ) -> list[Run]:
         """Runs that wait for a time in this span, in the order of that time."""
 
     def list_waits(self, *, after: RunId | None = None, limit: int) -> WaitPage:

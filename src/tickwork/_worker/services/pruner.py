@@ -27,6 +27,9 @@ PRUNE_EVERY: Final = 60.0
 RESCAN_EVERY: Final = 86_400.0
 """Seconds after which a round begins at the oldest run again, because outcomes can be late."""
 
+ALERTS_KEPT: Final = timedelta(days=365)
+"""Ended alerts are kept as long as the audit log, so that both tell the same story."""
+
 LOCK_TTL: Final = timedelta(minutes=5)
 """How long one worker prunes alone. It is renewed; if the worker dies, another one goes on."""
 
@@ -110,7 +113,9 @@ class Pruner:
         """Prune this many batches; True if more may be left."""
         for _ in range(count):
             if not self._lengths:
-                self._store.prune_keys(before=self._clock.now() - _DAY, limit=BATCH)
+                now = self._clock.now()
+                self._store.prune_keys(before=now - _DAY, limit=BATCH)
+                self._store.prune_alerts(before=now - ALERTS_KEPT, limit=BATCH)
                 return False
             if self._prune_batch(self._lengths[-1]) < BATCH:
                 self._lengths.pop()

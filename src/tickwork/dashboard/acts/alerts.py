@@ -1,27 +1,15 @@
 """Mutes of alerts: the audit log keeps them, so all dashboards of a database have the same."""
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from tickwork._inspect.alerts import AlertMute
 from tickwork._kernel.durations import parse_duration
-from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard import fields
 from tickwork.dashboard.access import Role
 from tickwork.dashboard.actions import ActCall, ActForm, act
 from tickwork.dashboard.acts.pauses import Note, Until
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertMute:
-    """An alert that is not counted for a time."""
-
-    name: str
-    until: datetime | None  # null: until it is unmuted
-    note: str
-    actor: str
 
 
 def _read_mute(get: Callable[[str], str], now: datetime) -> dict[str, Any]:
@@ -56,22 +44,3 @@ def unmute_alert(call: ActCall, name: fields.Named) -> AlertMute:
     now = call.app.clock.now()
     muted = AlertMute(name=name, until=now, note="", actor=call.caller.user.name)
     return call.perform(lambda: muted)
-
-
-def read_mute(app: Tickwork, name: str, *, now: datetime) -> AlertMute | None:
-    """The mute of an alert that is in force; None if there is none."""
-    newest = next(
-        (
-            each
-            for each in app.audit.list(subject=f"alert/{name}", limit=5)
-            if each.action in {"alert.mute", "alert.unmute"}
-        ),
-        None,
-    )
-    if newest is None or newest.action == "alert.unmute":
-        return None
-    detail = json.loads(newest.detail)
-    until = datetime.fromisoformat(detail["until"]) if "until" in detail else None
-    if until is not None and until <= now:
-        return None
-    return AlertMute(name=name, until=until, note=detail.get("note", ""), actor=newest.actor)

@@ -75,12 +75,16 @@ class OverviewPages(PageRenderer):
         return await self.show(request, "overview", read, title="Overview")
 
     async def alerts(self, request: Request) -> Response:
+        given = fields.read_query(
+            (InputField("cursor", fields.ALERT_CURSOR, "Cursor."),),
+            request.query_params.multi_items(),
+        )
+        cursor = given.get("cursor")
+
         def read() -> dict[str, Any]:
-            return {
-                "alerts": self.alert_book.current(),
-                "ended": self.alert_book.ended(),
-                "known_since": self.alert_book.since,
-            }
+            current = self.alert_book.current()
+            page = self.app.inspect.ended_alerts(cursor=cursor, limit=PAGE_SIZE)
+            return {"alerts": current, "ended": page.ended, "cursor": cursor, "next": page.cursor}
 
         return await self.show(request, "alerts", read, title="Alerts")
 

@@ -12,7 +12,7 @@ from tickwork._kernel.version import VERSION
 from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard.access import Caller
 from tickwork.dashboard.advice import advise
-from tickwork.dashboard.alert_book import AlertBook
+from tickwork.dashboard.alert_book import AlertBook, link_of
 from tickwork.dashboard.bulk import BulkActions
 from tickwork.dashboard.context import DashboardContext
 from tickwork.dashboard.display_zone import DisplayZone, ZoneChoice, read_display_zone
@@ -48,7 +48,7 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(FILTERS, advise=advise)
+        self._templates.filters.update(FILTERS, advise=advise, link_of=link_of)
 
     @property
     def app(self) -> Tickwork:

@@ -543,6 +543,28 @@ CREATE TABLE tickwork_audit (
     PRIMARY KEY (id)
 ) {rows};
 
+-- What needed a person, from its begin to its end. A name has at most one open row.
+CREATE TABLE tickwork_alert (
+    id        {id} NOT NULL,
+    name      {long_name} NOT NULL,
+    kind      {name} NOT NULL,
+    level     {word} NOT NULL,
+    text      {text} NOT NULL,
+    began_at  {bigint} NOT NULL,
+    ended_at  {bigint},
+-- for: mysql
+    open_name VARCHAR(512) GENERATED ALWAYS AS (CASE WHEN ended_at IS NULL THEN name END) STORED,
+    UNIQUE KEY open (open_name),
+    KEY ended (ended_at, id),
+-- end
+    PRIMARY KEY (id)
+) {rows};
+
+-- for: postgres sqlite
+CREATE UNIQUE INDEX tickwork_alert_open ON tickwork_alert (name) WHERE ended_at IS NULL;
+CREATE INDEX tickwork_alert_ended ON tickwork_alert (ended_at, id) WHERE ended_at IS NOT NULL;
+-- end
+
 -- An idempotency key: the run that its first request made. `digest` shows whether a second request
 -- with the key is the same one.
 CREATE TABLE tickwork_request (

@@ -220,9 +220,22 @@ def _outcome_of(row: Row) -> ScheduleOutcome | None:
 
 
 def list_waiting(
-    query: Queries, *, since: datetime, until: datetime, limit: int
+    query: Queries,
+    *,
+    since: datetime,
+    until: datetime,
+    limit: int,
+    job: str | None = None,
+    schedule: str | None = None,
 ) -> Operation[list[Run]]:
-    rows = yield query("list_waiting", since=micros(since), until=micros(until), limit=limit)
+    rows = yield query(
+        "list_waiting",
+        since=micros(since),
+        until=micros(until),
+        limit=limit,
+        job=job,
+        schedule=schedule,
+    )
     return list(map(query.mappers.listed_run_of, rows))
 
 

@@ -59,6 +59,8 @@ created_at DIV 60000000
 -- name: list_waiting
 {live_as_run} FORCE INDEX (waiting)
 WHERE waiting_at >= :since AND waiting_at <= :until
+  AND (:job IS NULL OR job = :job)
+  AND (:schedule IS NULL OR schedule = :schedule)
 ORDER BY waiting_at
 LIMIT :limit;
 

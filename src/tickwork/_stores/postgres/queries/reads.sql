@@ -80,6 +80,8 @@ CROSS JOIN LATERAL (
 -- name: list_waiting
 {live_as_run}
 WHERE phase = 'waiting' AND due_at >= :since::bigint AND due_at <= :until::bigint
+  AND (:job::text IS NULL OR job = :job::text)
+  AND (:schedule::text IS NULL OR schedule = :schedule::text)
 ORDER BY due_at
 LIMIT :limit::bigint;
 

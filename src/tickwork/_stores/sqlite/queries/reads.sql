@@ -62,6 +62,8 @@ CROSS JOIN tickwork_history AS run
 -- name: list_waiting
 {live_as_run}
 WHERE phase = 'waiting' AND due_at >= :since AND due_at <= :until
+  AND (:job IS NULL OR job = :job)
+  AND (:schedule IS NULL OR schedule = :schedule)
 ORDER BY due_at
 LIMIT :limit;
 
