@@ -24,6 +24,7 @@ from tickwork._stores._sql.queries import ERAS_MAX
 from tickwork._stores._sql.rows import micros
 from tickwork._stores.contract import ClaimRequest, ReapDecision
 from tickwork._stores.postgres.store import PostgresStore
+from tickwork.errors import StoreError
 
 pytestmark = pytest.mark.servers("postgres")
 
@@ -264,6 +265,19 @@ class TestSlots:
                 rows = connection.execute("SELECT count(*) FROM tickwork_slot").fetchall()
             assert rows == [(0,)]
             assert len(self.take(store)) == 2
+
+    def test_those_that_a_failed_transaction_freed_still_count(self, store):
+        store.set_limits({LIMIT: 2})
+        first, second = self.take(store)
+        with psycopg.connect(store.url, autocommit=True) as connection:
+            # The counts of ended runs are written after the slots are freed.
+            connection.execute("ALTER TABLE tickwork_rollup RENAME TO hidden")
+            with pytest.raises(StoreError):
+                store.record([settled(first), settled(second)])
+            connection.execute("ALTER TABLE hidden RENAME TO tickwork_rollup")
+        store.add_runs([a_run(limit_keys=(LIMIT,))])
+
+        assert claim(store, 5) == []
 
     def test_a_key_whose_gate_is_locked_teaches_nothing(self, store):
         store.set_limits({LIMIT: 2})

@@ -143,12 +143,17 @@ def _take(
 
 
 def taken_and_slots(
-    query: Queries, keys: Sequence[str], *, gates: Collection[int] | None = None
+    query: Queries,
+    keys: Sequence[str],
+    *,
+    gates: Collection[int] | None = None,
+    has_freed: bool = False,
 ) -> Operation[tuple[dict[str, int], dict[str, int]]]:
     """How many slots of these keys are taken, and how many each limit has.
 
     In one statement: other workers wait while the gates are locked; ``gates`` are those, if they
-    are not all. Only under its gate the first slot of a key is a lower bound for later ones.
+    are not all. Only under its gate the first slot of a key is a lower bound for later ones. After
+    this transaction has freed slots it is none, because the transaction may be rolled back.
     """
     memory = query.eras
     first_slots = {} if memory is None else memory.first_slots
@@ -162,7 +167,8 @@ def taken_and_slots(
             slots[name] = slots_in_force(count, more)
             continue
         taken[name] = count
-        if memory is not None and (gates is None or gate_of(name) in gates):
+        is_bound = not has_freed and (gates is None or gate_of(name) in gates)
+        if memory is not None and is_bound:
             memory.note_first_slot(name, more)
     return taken, slots
 
@@ -177,7 +183,7 @@ def free_slots(query: Queries, slots: Collection[tuple[RunId, str]]) -> Operatio
 
 def unblock(query: Queries, keys: Sequence[str]) -> Operation[int]:
     """Unblock runs of these keys, as many as there is room for. The gates must be locked."""
-    taken, slots = yield from taken_and_slots(query, keys)
+    taken, slots = yield from taken_and_slots(query, keys, has_freed=True)
     rooms = {}
     for key in keys:
         room = room_of(key, taken=taken, slots_by_limit=slots)
