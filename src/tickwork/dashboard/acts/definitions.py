@@ -28,9 +28,11 @@ REMOVALS_READ: Final = 50
 
 JobName: TypeAlias = Annotated[fields.Name, "The name of the job."]
 RuleText: TypeAlias = Annotated[
-    fields.Name,
+    str,
+    fields.RULE,
     "When it fires: cron (30 2 * * *), a symbol, a pattern (hours=9-17 minutes=0), or a chain as "
-    "in code (daily().hours(2), once('2026-12-24T18:00+01:00')).",
+    "in code (daily().hours(2), once('2026-12-24T18:00+01:00')). Or the object that the API "
+    "returns for a rule without such a text.",
 ]
 
 
@@ -130,7 +132,7 @@ def change_schedule(
             fix="Load it again, and repeat the change.",
         )
     changes: dict[str, Any] = {**options, **dict.fromkeys(unset)}
-    if "timezone" in changes and "rule" not in changes and not details.rule.startswith("{"):
+    if "timezone" in changes and "rule" not in changes and isinstance(details.rule, str):
         changes["rule"] = details.rule  # a rule is read in its time zone
     job = changes.get("job", details.job)
     stored = None
@@ -260,6 +262,9 @@ def _show(
 ) -> dict[str, Any]:
     """Options for the audit log: texts, and secrets masked."""
     shown = {key: show_option(value) for key, value in given.items()}
+    if shown.get("rule", "").startswith("{"):
+        with suppress(ValueError, RecursionError):  # no JSON: the change will fail
+            shown["rule"] = json.loads(shown["rule"])
     if isinstance(shown.get("args"), dict):
         shown["args"] = mask_args(shown["args"], app.inspect.secrets_of(job), also=also)
     return shown
