@@ -323,6 +323,44 @@ class TestRuleObjects:
         assert found["stored"] == {"expr": "0 9 * * *", "kind": "cron", "tz": "UTC"}
 
 
+class TestBehindNewerEntries:
+    """A busy audit log hides neither a removal nor a revision."""
+
+    def record(self, app, count, subject="queue/emails"):
+        for _ in range(count):
+            app.audit.record("schedule.pause", subject, actor="ann")
+
+    def test_a_removed_schedule_is_offered_and_restored(self, admin, client_of, app):
+        for tenant in ("one", "other"):
+            admin.post(f"{API}/schedules", json={**DIGEST, "tenant": tenant})
+            admin.delete(f"{API}/schedules/digest?tenant={tenant}")
+        self.record(app, 250)
+        self.record(app, 250, "schedule/digest")
+
+        page = client_of().get("/schedules").text
+        assert page.count("/schedules/digest/restore") == 2
+        answer = admin.post(f"{API}/schedules/digest/restore?tenant=one")
+        assert answer.status_code == 201, answer.text
+        assert stored(app, tenant="one").rule == DIGEST["rule"]
+        with pytest.raises(ScheduleNotFound):
+            stored(app, tenant="other")
+
+    def test_revisions_are_listed(self, admin, app):
+        admin.post(f"{API}/schedules", json=DIGEST)
+        admin.patch(f"{API}/schedules/digest", json={"rule": "@hourly"})
+        self.record(app, 250, "schedule/digest")
+
+        found = admin.get(f"{API}/schedules/digest/revisions").json()
+        assert [each["action"] for each in found] == ["schedule.change", "schedule.create"]
+
+    def test_entries_of_one_action(self, admin, app):
+        admin.post(f"{API}/schedules", json=DIGEST)
+        self.record(app, 60)
+
+        found = admin.get(f"{API}/audit", params={"action": "schedule.create"}).json()
+        assert [each["subject"] for each in found["entries"]] == ["schedule/digest"]
+
+
 class TestConditions:
     """A change can require that the schedule has not changed."""
 

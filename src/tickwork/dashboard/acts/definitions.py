@@ -23,8 +23,8 @@ from tickwork.dashboard.presentation import runs_are
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
-REMOVALS_READ: Final = 50
-"""The newest entries of the audit log about a schedule in which its removal is searched."""
+REMOVALS_READ: Final = 200
+"""The newest removals of schedules of a name that are read: other tenants may have the same."""
 
 JobName: TypeAlias = Annotated[fields.Name, "The name of the job."]
 RuleText: TypeAlias = Annotated[
@@ -217,9 +217,10 @@ def restore_schedule(
 
 def find_removed(app: Tickwork, name: str, *, tenant: str) -> dict[str, Any] | None:
     """The options of a schedule when it was last removed here; None if it was not."""
-    for entry in app.audit.list(subject=f"schedule/{name}", limit=REMOVALS_READ):
+    subject, action = f"schedule/{name}", "schedule.remove"
+    for entry in app.audit.list(subject=subject, action=action, limit=REMOVALS_READ):
         detail = json.loads(entry.detail)
-        if entry.action == "schedule.remove" and detail.get("tenant", "") == tenant:
+        if detail.get("tenant", "") == tenant:
             found: dict[str, Any] = detail["before"]
             return found
     return None
