@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import schemathesis
@@ -95,9 +96,11 @@ class TestSequences:
 
     def test_answers_are_documented_in_any_order(self, schema):
         headers = {"Authorization": f"Bearer {SECRETS[Role.ADMIN]}"}
-        followed = Counter()  # by operation: successful requests with a value of an earlier answer
+        # By operation: successful requests with a value of an earlier answer.
+        followed: Counter[str] = Counter()
+        machine: Any = schema.as_state_machine()
 
-        class Requests(schema.as_state_machine()):
+        class Requests(machine):  # type: ignore[misc]  # schemathesis makes it at run time
             def step(self, input):  # noqa: A002  # its name in schemathesis
                 output = super().step(input)
                 if input.transition is not None and output.response.status_code < 300:
