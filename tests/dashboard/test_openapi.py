@@ -1,7 +1,9 @@
 """schemathesis sends requests that it makes from the OpenAPI document, and checks the answers."""
 
 import re
+from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import schemathesis
@@ -87,6 +89,42 @@ def test_answers_are_documented(schema, each):
         case.call_and_validate(headers=headers, checks=checks)
 
     send()
+
+
+class TestSequences:
+    """Requests that use what earlier answers had: created, changed, removed, and read again."""
+
+    def test_answers_are_documented_in_any_order(self, schema):
+        headers = {"Authorization": f"Bearer {SECRETS[Role.ADMIN]}"}
+        # By operation: successful requests with a value of an earlier answer.
+        followed: Counter[str] = Counter()
+        machine: Any = schema.as_state_machine()
+
+        class Requests(machine):  # type: ignore[misc]  # schemathesis makes it at run time
+            def step(self, input):  # noqa: A002  # its name in schemathesis
+                output = super().step(input)
+                if input.transition is not None and output.response.status_code < 300:
+                    followed[input.case.operation.label] += 1
+                return output
+
+            def get_call_kwargs(self, case):
+                return {"headers": headers}
+
+            def validate_response(self, response, case, additional_checks=(), **kwargs):
+                case.validate_response(response, checks=CHECKS, headers=headers)
+
+        Requests.run(
+            settings=settings(
+                max_examples=20,
+                stateful_step_count=8,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+        )
+        assert followed
 
 
 def _find_undescribed(node, path=""):

@@ -1,5 +1,6 @@
 """Schedules of the database: created, changed and removed, and what the audit log keeps."""
 
+import html
 import json
 import re
 from typing import get_type_hints
@@ -241,6 +242,123 @@ def test_the_fields_of_requests_are_those_of_the_table_of_options():
 
     del texts["timezone"]  # of the rule, not of the schedule
     assert texts == {option.name: option.help for option in OF_SCHEDULES}
+
+
+class TestRuleObjects:
+    """A rule without a short text is an object, in answers and in requests."""
+
+    CHAIN = "daily().hours(2).max_firings(3)"
+
+    @pytest.fixture
+    def rule(self, admin):
+        body = {**DIGEST, "rule": self.CHAIN}
+        assert admin.post(f"{API}/schedules", json=body).status_code == 201
+        found = admin.get(f"{API}/schedules/digest/definition").json()["rule"]
+        assert found["kind"] == "bounded"
+        assert found["max_firings"] == 3
+        return found
+
+    def test_a_request_takes_what_an_answer_has(self, admin, rule):
+        other = {**DIGEST, "name": "other", "rule": rule}
+
+        assert admin.post(f"{API}/schedules", json=other).status_code == 201
+        paths = (f"{API}/schedules/{name}/firings" for name in ("digest", "other"))
+        first, second = (admin.get(path).json() for path in paths)
+        assert first == second
+        assert len(first) == 3
+
+    def test_a_rule_with_a_short_text_is_that_text(self, admin, rule):
+        cron = {"kind": "cron", "expr": "0 9 * * *", "tz": "Europe/Berlin"}
+        answer = admin.patch(f"{API}/schedules/digest", json={"rule": cron})
+
+        assert answer.status_code == 200, answer.text
+        shown = admin.get(f"{API}/schedules/digest/definition").json()["rule"]
+        assert shown == "0 9 * * *"
+
+    def test_a_change_keeps_it_and_revisions_have_it(self, admin, app, rule):
+        changed = {**rule, "max_firings": 5}
+        assert admin.patch(f"{API}/schedules/digest", json={"rule": changed}).status_code == 200
+
+        [newest, *_] = admin.get(f"{API}/schedules/digest/revisions").json()
+        assert newest["before"]["rule"] == rule
+        assert newest["after"]["rule"] == changed
+        assert stored(app).rule == changed
+
+    def test_a_change_of_the_time_zone_leaves_it(self, admin, app, rule):
+        path = f"{API}/schedules/digest"
+        assert admin.patch(path, json={"timezone": "Asia/Tokyo"}).status_code < 500
+        assert stored(app).rule["max_firings"] == 3
+
+    def test_a_removed_schedule_is_restored_with_it(self, admin, app, rule):
+        admin.delete(f"{API}/schedules/digest")
+        assert admin.post(f"{API}/schedules/digest/restore").status_code == 201
+        assert stored(app).rule == rule
+
+    def test_the_form_shows_it_as_text_and_does_not_change_it(self, client_of, app, rule):
+        client = client_of()
+        page = client.get("/edit-schedule?name=digest").text
+        text = html.unescape(re.findall(r'name="rule" value="([^"]*)"', page)[0])
+        assert json.loads(text) == rule
+        assert "&#39;kind&#39;" not in client.get("/schedules/digest").text
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            {},
+            {"kind": "lunar"},
+            {"kind": "cron"},
+            {"kind": "cron", "expr": 5, "tz": "UTC"},
+            [],
+            5,
+            "5",
+        ],
+    )
+    def test_other_values_are_refused(self, admin, app, rule):
+        answer = admin.post(f"{API}/schedules", json={**DIGEST, "rule": rule})
+
+        assert answer.status_code == 422, answer.text
+
+    def test_a_preview_has_the_object(self, admin):
+        found = admin.get(f"{API}/preview", params={"rule": "0 9 * * *"}).json()
+        assert found["stored"] == {"expr": "0 9 * * *", "kind": "cron", "tz": "UTC"}
+
+
+class TestBehindNewerEntries:
+    """A busy audit log hides neither a removal nor a revision."""
+
+    def record(self, app, count, subject="queue/emails"):
+        for _ in range(count):
+            app.audit.record("schedule.pause", subject, actor="ann")
+
+    def test_a_removed_schedule_is_offered_and_restored(self, admin, client_of, app):
+        for tenant in ("one", "other"):
+            admin.post(f"{API}/schedules", json={**DIGEST, "tenant": tenant})
+            admin.delete(f"{API}/schedules/digest?tenant={tenant}")
+        self.record(app, 250)
+        self.record(app, 250, "schedule/digest")
+
+        page = client_of().get("/schedules").text
+        assert page.count("/schedules/digest/restore") == 2
+        answer = admin.post(f"{API}/schedules/digest/restore?tenant=one")
+        assert answer.status_code == 201, answer.text
+        assert stored(app, tenant="one").rule == DIGEST["rule"]
+        with pytest.raises(ScheduleNotFound):
+            stored(app, tenant="other")
+
+    def test_revisions_are_listed(self, admin, app):
+        admin.post(f"{API}/schedules", json=DIGEST)
+        admin.patch(f"{API}/schedules/digest", json={"rule": "@hourly"})
+        self.record(app, 250, "schedule/digest")
+
+        found = admin.get(f"{API}/schedules/digest/revisions").json()
+        assert [each["action"] for each in found] == ["schedule.change", "schedule.create"]
+
+    def test_entries_of_one_action(self, admin, app):
+        admin.post(f"{API}/schedules", json=DIGEST)
+        self.record(app, 60)
+
+        found = admin.get(f"{API}/audit", params={"action": "schedule.create"}).json()
+        assert [each["subject"] for each in found["entries"]] == ["schedule/digest"]
 
 
 class TestConditions:

@@ -22,6 +22,7 @@ from tickwork import schedules
 from tickwork._calendars.calendars import Calendars
 from tickwork._calendars.holiday_dates import days_of_events, read_events
 from tickwork._config.config_rule import RULE_METHODS
+from tickwork._config.rule_text import store_form
 from tickwork._domain.schedules.pattern import FIELD_NAMES, PATTERN_FIELDS, SYMBOLS
 from tickwork._domain.schedules.rules import TEXT_LENGTH_MAX
 from tickwork._inspect.rule_preview import preview_rule
@@ -210,7 +211,7 @@ def test_a_preview_of_any_text(rule: str, zone: str, count: int) -> None:
             rule, zone=zone, count=count, start=NOW, symbols=SYMBOLS, calendars=CALENDARS
         )
         assert len(found.instants) <= count
-        assert len(found.text) <= TEXT_LENGTH_MAX
+        assert len(store_form(found.stored)) <= TEXT_LENGTH_MAX
 
 
 @EXAMPLES

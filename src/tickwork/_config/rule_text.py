@@ -16,7 +16,8 @@ The text is parsed and never executed: it can call no function but the builder's
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -86,18 +87,38 @@ def write_rule_text(stored: str) -> str:
     """
     try:
         plain = json.loads(stored)
-    except ValueError:  # a row that this version cannot read
+        for text in _typed_forms(plain):
+            with suppress(InvalidSchedule):
+                rule = parse_rule_text(text, symbols={}, calendars=NO_CALENDARS).rule(
+                    tz=plain["tz"], anchor=_SOME_TIME, key=plain.get("key", "")
+                )
+                if rule.to_text() == stored:
+                    return text
+    # Another program, or a newer version, may have written the row.
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return stored
-    for text in _typed_forms(plain):
-        try:
-            rule = parse_rule_text(text, symbols={}, calendars=NO_CALENDARS).rule(
-                tz=plain["tz"], anchor=_SOME_TIME, key=plain.get("key", "")
-            )
-        except InvalidSchedule:
-            continue
-        if rule.to_text() == stored:
-            return text
     return stored
+
+
+def write_rule(stored: str) -> str | dict[str, Any]:
+    """Write a stored rule as one would type it; as an object, if there is no shorter form.
+
+    >>> write_rule('{"expr":"0 9 * * *","kind":"cron","tz":"UTC"}')
+    '0 9 * * *'
+    """
+    text = write_rule_text(stored)
+    if text != stored:
+        return text
+    try:
+        plain = json.loads(stored)
+    except ValueError:  # as above
+        return stored
+    return plain if isinstance(plain, dict) else stored
+
+
+def store_form(rule: Mapping[str, Any]) -> str:
+    """Write an object of :func:`write_rule` as the database stores it."""
+    return json.dumps(rule, sort_keys=True, separators=(",", ":"))
 
 
 def _typed_forms(plain: dict[str, Any]) -> Iterator[str]:

@@ -82,10 +82,15 @@ class AuditLog:
             raise
 
     def list(
-        self, *, subject: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        *,
+        subject: str | None = None,
+        action: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> AuditEntries:
-        """Return entries, newest first: of one subject or of all, those before this id."""
-        return self._store.list_audit(subject=subject, before=before, limit=limit)
+        """Return entries, newest first: of one subject, one action or all, those before this id."""
+        return self._store.list_audit(subject=subject, action=action, before=before, limit=limit)
 
 
 def subject_of(kind: str, names: Sequence[str], *, now: datetime) -> tuple[str, dict[str, Any]]:

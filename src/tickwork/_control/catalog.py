@@ -19,7 +19,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tickwork._config.rule_text import write_rule_text
+from tickwork._config.rule_text import write_rule
 from tickwork._control.audit import AuditLog, subject_of
 from tickwork._control.schedule_changes import ScheduleWriter, is_retimed
 from tickwork._define.definition import Declaration, Definition, schedule_spec
@@ -317,6 +317,6 @@ def _show_field(spec: ScheduleSpec, name: str) -> Any:
     if name == "args":
         return "…"
     if name == "rule":
-        return write_rule_text(spec.rule)
+        return write_rule(spec.rule)
     value = getattr(spec, name)
     return format_duration(value) if isinstance(value, timedelta) else as_json(value)

@@ -1,10 +1,11 @@
 """A rule in plain English, its next instants, and what clock changes do to it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from tickwork._calendars.calendars import Calendars
 from tickwork._config.rule_text import parse_rule_text
@@ -27,7 +28,7 @@ class RulePreview:
     zone: str
     instants: list[datetime]
     notes: list[str]  # the effects of clock changes
-    text: str  # as the database stores it
+    stored: dict[str, Any]  # as the database stores it; requests take it as a rule, too
 
 
 @step_budget()
@@ -56,5 +57,5 @@ def preview_rule(
         zone=schedule.tz,
         instants=instants,
         notes=[effect.text for effect in effects(schedule, after=start, until=horizon)],
-        text=schedule.to_text(),
+        stored=json.loads(schedule.to_text()),
     )

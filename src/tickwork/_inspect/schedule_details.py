@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tickwork._config.rule_text import write_rule_text
+from tickwork._config.rule_text import write_rule
 from tickwork._control.schedule_view import describe_rule
 from tickwork._define.option_table import OF_SCHEDULES
 from tickwork._domain.job import Misfire, Overlap, ScheduleOrigin, ScheduleRow
@@ -20,7 +20,7 @@ class ScheduleDetails:
     name: str
     tenant: str
     job: str
-    rule: str  # as one would type it; JSON, if there is no shorter form
+    rule: str | dict[str, Any]  # as one would type it; an object, if there is no shorter form
     description: str  # the rule in plain English
     timezone: str
     args: dict[str, Any]
@@ -49,7 +49,7 @@ def view_details(
     return ScheduleDetails(
         **{name: getattr(spec, name) for name in ("name", "tenant", "job", "origin")},
         **{name: _show_length(value) for name, value in options.items()},
-        rule=write_rule_text(spec.rule),
+        rule=write_rule(spec.rule),
         description=describe_rule(row),
         timezone=spec.zone,
         args=presenter.read_args(spec.job, spec.args),

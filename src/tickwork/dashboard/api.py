@@ -429,11 +429,12 @@ def list_audit(
     app: Tickwork,
     *,
     subject: Annotated[fields.Name | None, "Only entries about this subject: queue/emails."] = None,
+    action: Annotated[fields.Name | None, "Only entries of this action: run.cancel."] = None,
     cursor: Cursor | None = None,
     limit: Limit = 50,
 ) -> AuditPage:
     """List who did what: on pages, in the API, with commands, in the admin, and by new code."""
-    found = app.audit.list(subject=subject, before=cursor, limit=limit)
+    found = app.audit.list(subject=subject, action=action, before=cursor, limit=limit)
     return AuditPage(
         entries=view_entries(found), cursor=found[-1].id if len(found) == limit else None
     )

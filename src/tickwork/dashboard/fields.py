@@ -16,6 +16,7 @@ from typing import (
     get_type_hints,
 )
 
+from tickwork._config.rule_text import store_form
 from tickwork._domain.names import NAME_MAX
 from tickwork._domain.runs.status import RunStatus
 from tickwork._inspect.run_search import parse_argument
@@ -186,6 +187,15 @@ def _parse_object(value: Any, _: bool) -> dict[str, Any]:  # noqa: FBT001
     return value
 
 
+def _parse_rule(value: Any, is_text: bool) -> str:  # noqa: FBT001
+    if not isinstance(value, dict):
+        return _parse_name(value, is_text)
+    try:
+        return store_form(value)
+    except RecursionError:
+        raise ValueError("a rule that is nested less deeply") from None
+
+
 def _list_of(kind: FieldKind, most: int) -> FieldKind:
     def parse(value: Any, is_text: bool) -> list[Any]:  # noqa: FBT001
         if not isinstance(value, list) or len(value) > most:
@@ -237,6 +247,7 @@ ARGUMENTS: Final = _list_of(
     FieldKind({**TEXT.schema, "pattern": ARGUMENT_PATTERN}, _parse_argument), 10
 )
 OBJECT: Final = FieldKind({"type": "object"}, _parse_object)
+RULE: Final = FieldKind({"anyOf": [NAME.schema, {"type": "object"}]}, _parse_rule)
 LIMIT: Final = _integer(1, 500)
 PRIORITY: Final = _integer(-32_767, 32_767)
 SLOTS: Final = _integer(0, 1_000_000)
@@ -326,7 +337,7 @@ def read_query(
             )
         if is_form and value == "":
             continue
-        if known[name].kind.schema["type"] == "array":
+        if known[name].kind.schema.get("type") == "array":
             values.setdefault(name, []).append(value)
         elif name in values:
             raise ProblemError(422, f"{name} must be given once.", field=name)

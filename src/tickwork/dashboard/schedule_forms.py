@@ -185,7 +185,7 @@ def _texts_of(details: ScheduleDetails) -> dict[str, str]:
     """The options of a schedule as the fields of the form have them."""
     found = {name: show_option(getattr(details, name, None)) for name in TEXTS}
     found["tags"] = ", ".join(details.tags)
-    texts = {name: "" if value is None else str(value) for name, value in found.items()}
+    texts = {name: "" if value is None else as_text(value) for name, value in found.items()}
     args = {f"arg:{name}": as_text(value) for name, value in details.args.items()}
     return {**texts, **{name: "" if MASK in text else text for name, text in args.items()}}
 

@@ -1,10 +1,12 @@
 """What the audit log has about the options of a schedule."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from tickwork._stores.contract import AuditEntry
 from tickwork.app.tickwork import Tickwork
 from tickwork.dashboard.acts.definitions import (
     change_schedule,
@@ -14,8 +16,10 @@ from tickwork.dashboard.acts.definitions import (
 )
 from tickwork.errors import ScheduleNotFound
 
-ENTRIES_MAX: Final = 200
-"""The newest entries of the audit log in which the revisions of a schedule are searched."""
+PAGE: Final = 200
+PAGES_MAX: Final = 10
+"""The newest entries about a schedule in which its revisions are searched, with those of other
+tenants, pauses and resumes."""
 
 REMOVED_TIME: Final = timedelta(days=7)
 """How long the page of schedules offers to restore one that was removed."""
@@ -40,7 +44,7 @@ class ScheduleRevision:
 def list_revisions(app: Tickwork, name: str, *, tenant: str = "") -> list[ScheduleRevision]:
     """List who changed which options of a schedule, newest first."""
     found, failed = [], set[tuple[str, str]]()
-    for entry in app.audit.list(subject=f"schedule/{name}", limit=ENTRIES_MAX):
+    for entry in _read_entries(app, f"schedule/{name}"):
         key = (entry.actor, entry.action.removesuffix(".failed"))
         detail = json.loads(entry.detail)
         if entry.action.endswith(".failed"):
@@ -61,6 +65,17 @@ def list_revisions(app: Tickwork, name: str, *, tenant: str = "") -> list[Schedu
     return found
 
 
+def _read_entries(app: Tickwork, subject: str) -> Iterator[AuditEntry]:
+    """The entries about a subject, newest first, as far as they are read."""
+    before = None
+    for _ in range(PAGES_MAX):
+        page = app.audit.list(subject=subject, before=before, limit=PAGE)
+        yield from page
+        if len(page) < PAGE:
+            return
+        before = page[-1].id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedSchedule:
     """A schedule that was removed, and that can be restored."""
@@ -75,9 +90,9 @@ def list_removed(app: Tickwork) -> list[RemovedSchedule]:
     """List the schedules that were removed lately and do not exist now, newest first."""
     since = app.clock.now() - REMOVED_TIME
     found: dict[tuple[str, str], RemovedSchedule] = {}
-    for entry in app.audit.list(limit=ENTRIES_MAX):
-        if entry.action != remove_schedule.action or entry.at < since:
-            continue
+    for entry in app.audit.list(action=remove_schedule.action, limit=PAGE):
+        if entry.at < since:
+            break
         name = entry.subject.removeprefix("schedule/")
         tenant = json.loads(entry.detail).get("tenant", "")
         found.setdefault(

@@ -104,7 +104,11 @@ PLANS = {
         ["tickwork_run USING PRIMARY", "tickwork_history USING PRIMARY", "tickwork_log USING"],
     ),
     "list_audit": ({"before": None, "limit": 10}, ["tickwork_audit"]),
-    "list_audit_of": ({"subject": "a", "before": None, "limit": 10}, ["tickwork_audit_subject"]),
+    "list_audit_of": (
+        {"subject": "a", "action": None, "before": None, "limit": 10},
+        ["tickwork_audit_subject"],
+    ),
+    "list_audit_by": ({"action": "a", "before": None, "limit": 10}, ["tickwork_audit_action"]),
     "open_alerts": ({"limit": 10}, ["tickwork_alert"]),
     "ended_alerts": (
         {"since": 0, "before": NOW, "before_id": "a", "limit": 10},

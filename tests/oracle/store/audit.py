@@ -15,13 +15,20 @@ class OracleAudit(TableHolder):
             tables.audit[entry.id] = entry
 
     def list_audit(
-        self, *, subject: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        *,
+        subject: str | None = None,
+        action: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> list[AuditEntry]:
         with self._reading() as tables:
             found = [
                 entry
                 for entry_id, entry in tables.audit.items()
-                if subject in {None, entry.subject} and (before is None or entry_id < before)
+                if subject in {None, entry.subject}
+                and action in {None, entry.action}
+                and (before is None or entry_id < before)
             ]
         return sorted(found, reverse=True)[:limit]
 

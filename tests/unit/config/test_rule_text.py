@@ -7,7 +7,7 @@ import pytest
 
 from tickwork import schedules
 from tickwork._calendars.calendars import NO_CALENDARS
-from tickwork._config.rule_text import parse_rule_text, write_rule_text
+from tickwork._config.rule_text import parse_rule_text, store_form, write_rule, write_rule_text
 from tickwork.errors import InvalidSchedule
 
 ANCHOR = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -48,3 +48,23 @@ def test_a_row_that_cannot_be_read_stays_as_it_is():
     assert write_rule_text("not JSON") == "not JSON"
     with pytest.raises(InvalidSchedule):
         read('{"kind": "lunar"}', symbols=schedules.SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    "stored", ["5", "null", "[1]", "{}", '{"kind":"cron"}', '{"kind":"cron","expr":1}']
+)
+def test_a_row_that_another_program_has_edited_stays_as_it_is(stored):
+    assert write_rule_text(stored) == stored
+
+
+def test_a_rule_without_a_short_form_is_an_object():
+    stored = (
+        read("daily().max_firings(3)", symbols={}).rule(tz="UTC", anchor=ANCHOR, key="x").to_text()
+    )
+
+    rule = write_rule(stored)
+    assert isinstance(rule, dict)
+    assert rule["kind"] == "bounded"
+    assert store_form(rule) == stored
+    assert write_rule("not JSON") == "not JSON"
+    assert write_rule("[1]") == "[1]"

@@ -44,6 +44,16 @@ class TestAuditAuditLog:
         assert store.list_audit(subject="queue/Mine") == [mine]
         assert store.list_audit(subject="queue/Mine", before=mine.id) == []
 
+    def test_entries_of_one_action(self, store):
+        store.add_audit(mine := an_entry(subject="run/1"))
+        store.add_audit(other := an_entry(subject="run/2"))
+        store.add_audit(an_entry(action="Run.Cancel", subject="run/1"))
+
+        assert store.list_audit(action="run.cancel") == [other, mine]
+        assert store.list_audit(action="run.cancel", before=other.id) == [mine]
+        assert store.list_audit(action="run.cancel", subject="run/1") == [mine]
+        assert store.list_audit(action="run.retry", subject="run/1") == []
+
     def test_old_entries_are_pruned_in_batches(self, store):
         entries = [an_entry(hour) for hour in range(4)]
         for entry in entries:

@@ -428,9 +428,14 @@ class AuditStore(Protocol):
     def add_audit(self, entry: AuditEntry) -> None: ...
 
     def list_audit(
-        self, *, subject: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        *,
+        subject: str | None = None,
+        action: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> list[AuditEntry]:
-        """Entries, newest first: of one subject or of all, those before this id."""
+        """Entries, newest first: of one subject, one action or all, those before this id."""
 
     def prune_audit(self, *, before: str, limit: int) -> int:
         """Delete one batch of the entries before this id; return how many."""

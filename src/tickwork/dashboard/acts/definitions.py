@@ -23,14 +23,16 @@ from tickwork.dashboard.presentation import runs_are
 from tickwork.dashboard.problems import ProblemError
 from tickwork.errors import TickworkError
 
-REMOVALS_READ: Final = 50
-"""The newest entries of the audit log about a schedule in which its removal is searched."""
+REMOVALS_READ: Final = 200
+"""The newest removals of schedules of a name that are read: other tenants may have the same."""
 
 JobName: TypeAlias = Annotated[fields.Name, "The name of the job."]
 RuleText: TypeAlias = Annotated[
-    fields.Name,
+    str,
+    fields.RULE,
     "When it fires: cron (30 2 * * *), a symbol, a pattern (hours=9-17 minutes=0), or a chain as "
-    "in code (daily().hours(2), once('2026-12-24T18:00+01:00')).",
+    "in code (daily().hours(2), once('2026-12-24T18:00+01:00')). Or the object that the API "
+    "returns for a rule without such a text.",
 ]
 
 
@@ -130,7 +132,7 @@ def change_schedule(
             fix="Load it again, and repeat the change.",
         )
     changes: dict[str, Any] = {**options, **dict.fromkeys(unset)}
-    if "timezone" in changes and "rule" not in changes and not details.rule.startswith("{"):
+    if "timezone" in changes and "rule" not in changes and isinstance(details.rule, str):
         changes["rule"] = details.rule  # a rule is read in its time zone
     job = changes.get("job", details.job)
     stored = None
@@ -215,9 +217,10 @@ def restore_schedule(
 
 def find_removed(app: Tickwork, name: str, *, tenant: str) -> dict[str, Any] | None:
     """The options of a schedule when it was last removed here; None if it was not."""
-    for entry in app.audit.list(subject=f"schedule/{name}", limit=REMOVALS_READ):
+    subject, action = f"schedule/{name}", "schedule.remove"
+    for entry in app.audit.list(subject=subject, action=action, limit=REMOVALS_READ):
         detail = json.loads(entry.detail)
-        if entry.action == "schedule.remove" and detail.get("tenant", "") == tenant:
+        if detail.get("tenant", "") == tenant:
             found: dict[str, Any] = detail["before"]
             return found
     return None
@@ -260,6 +263,9 @@ def _show(
 ) -> dict[str, Any]:
     """Options for the audit log: texts, and secrets masked."""
     shown = {key: show_option(value) for key, value in given.items()}
+    if shown.get("rule", "").startswith("{"):
+        with suppress(ValueError, RecursionError):  # no JSON: the change will fail
+            shown["rule"] = json.loads(shown["rule"])
     if isinstance(shown.get("args"), dict):
         shown["args"] = mask_args(shown["args"], app.inspect.secrets_of(job), also=also)
     return shown

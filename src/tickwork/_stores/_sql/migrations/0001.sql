@@ -539,6 +539,7 @@ CREATE TABLE tickwork_audit (
     detail  {text} NOT NULL,
 -- for: mysql
     KEY subject (subject, id),
+    KEY action (action, id),
 -- end
     PRIMARY KEY (id)
 ) {rows};
@@ -603,6 +604,7 @@ CREATE TABLE tickwork_rollup (
 CREATE INDEX tickwork_rollup_age ON tickwork_rollup (level, begins_at);
 CREATE INDEX tickwork_rollup_job ON tickwork_rollup (job, level, begins_at) WHERE level > 0;
 CREATE INDEX tickwork_audit_subject ON tickwork_audit (subject, id);
+CREATE INDEX tickwork_audit_action ON tickwork_audit (action, id);
 CREATE INDEX tickwork_request_until ON tickwork_request (until);
 
 INSERT INTO tickwork_gate (gate)

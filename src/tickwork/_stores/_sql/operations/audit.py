@@ -1,6 +1,7 @@
 """The audit log, and the idempotency keys of requests."""
 
 from datetime import datetime
+from typing import Any
 
 from tickwork._stores._sql.queries import Queries
 from tickwork._stores._sql.rows import (
@@ -19,12 +20,20 @@ def add_audit(query: Queries, entry: AuditEntry) -> Operation[None]:
 
 
 def list_audit(
-    query: Queries, *, subject: str | None = None, before: str | None = None, limit: int = 50
+    query: Queries,
+    *,
+    subject: str | None = None,
+    action: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
 ) -> Operation[list[AuditEntry]]:
-    if subject is None:
-        rows = yield query("list_audit", before=before, limit=limit)
+    page: dict[str, Any] = {"before": before, "limit": limit}
+    if subject is not None:
+        rows = yield query("list_audit_of", subject=subject, action=action, **page)
+    elif action is not None:
+        rows = yield query("list_audit_by", action=action, **page)
     else:
-        rows = yield query("list_audit_of", subject=subject, before=before, limit=limit)
+        rows = yield query("list_audit", **page)
     return [audit_of(row) for row in rows]
 
 
