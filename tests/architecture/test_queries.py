@@ -120,6 +120,7 @@ LOCK_ORDER = {
         "lock_gates": "gate",
         "lock_marks": "schedule.id",
         "lock_running": "id",
+        "lock_waiting": "id",
         "clear_skip_marks": "schedule.id",
         "merge_skips": "id",
         "prune_runs": "id",
@@ -132,6 +133,7 @@ LOCK_ORDER = {
         "lock_gates": "gate",
         "lock_marks": "tenant, name",
         "lock_running": "id",
+        "lock_waiting": "id",
         "runs_of_schedules": "id",
     },
 }
