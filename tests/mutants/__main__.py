@@ -39,6 +39,7 @@ TEST_SECONDS: Final = 60
 
 NO_TESTS: Final = 5  # the exit code of pytest
 CANNOT_START: Final = "(the tests cannot start)"
+OUT_OF_TIME: Final = "(out of time)"
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) tests/(.*?)(?: - |$)", re.MULTILINE)
 
 
@@ -54,12 +55,16 @@ class Mutant(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What noticed a mutant; empty if nothing did."""
+    """The test that noticed a mutant; empty if none did."""
 
     mutant: Mutant
     test: str
     seconds: float
     reason: str = ""  # why it may survive
+
+    @property
+    def is_survivor(self) -> bool:
+        return self.test in {"", OUT_OF_TIME} and not self.reason
 
 
 class Accepted:
@@ -106,7 +111,7 @@ class Workspace:
                 shutil.copy2(ROOT / name, folder / name)
 
     def judge(self, mutant: Mutant, deadline: float) -> str:
-        """Run tests until one fails; return its name, or nothing."""
+        """Run tests until one fails; return its name, nothing, or that the time was not enough."""
         file = self.folder / mutant.source
         original = file.read_bytes()
         try:
@@ -128,7 +133,7 @@ class Workspace:
                 left.insert(0, stage._replace(without=(*stage.without, failed)))
         finally:
             self._write(file, original)
-        return ""
+        return OUT_OF_TIME if time.monotonic() >= deadline else ""
 
     def _write(self, file: Path, text: bytes) -> None:
         file.write_bytes(text)
@@ -149,8 +154,7 @@ class Workspace:
             command, self.folder, self._environment(), deadline - time.monotonic()
         )
         if code is None:
-            # Slow tests have noticed nothing. Without a dot, not even the first one has begun.
-            return "" if re.search(r"^\.", output, re.MULTILINE) else CANNOT_START
+            return ""  # judge() sees that the time is over
         if code in {0, NO_TESTS}:
             return ""
         match = _FAILED.search(output)
@@ -199,7 +203,7 @@ def judge_all(
                 test = workspace.judge(mutant, begun + seconds)
             finally:
                 free.put(workspace)
-            reason = "" if test else accepted.reason_of(mutant)
+            reason = "" if test not in {"", OUT_OF_TIME} else accepted.reason_of(mutant)
             return Verdict(mutant, test, time.monotonic() - begun, reason)
 
         with ThreadPoolExecutor(jobs) as threads:
@@ -208,14 +212,14 @@ def judge_all(
 
 def summarize(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """The survivors, and how many there are."""
-    survivors = [each for each in verdicts if not each.test and not each.reason]
+    survivors = [each for each in verdicts if each.is_survivor]
     accepted = [each for each in verdicts if each.reason]
     if accepted:
         yield "\nAccepted survivors:"
         yield from (f"  {each.mutant}\n      {each.reason}" for each in accepted)
     if survivors:
         yield "\nNo test noticed:"
-        yield from (f"  {each.mutant}" for each in survivors)
+        yield from (f"  {each.mutant} {each.test}".rstrip() for each in survivors)
     judged = len(verdicts) - len(accepted)
     share = 100 * (judged - len(survivors)) / judged if judged else 100
     yield (
@@ -247,10 +251,10 @@ def main() -> int:
     verdicts = []
     for verdict in judge_all(mutants, accepted, jobs=given.jobs, seconds=given.seconds):
         verdicts.append(verdict)
-        what = verdict.test or ("accepted" if verdict.reason else "NOT NOTICED")
+        what = f"NOT NOTICED {verdict.test}" if verdict.is_survivor else verdict.test or "accepted"
         _print(f"{verdict.seconds:5.0f} s  {verdict.mutant}\n         {what}")
     _print(*summarize(verdicts))
-    return int(any(not each.test and not each.reason for each in verdicts))
+    return int(any(each.is_survivor for each in verdicts))
 
 
 if __name__ == "__main__":

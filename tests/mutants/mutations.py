@@ -203,7 +203,7 @@ class _PythonMutator(ast.NodeVisitor):
         if node.value is None:
             self._delete(node)
             return
-        if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        if not (isinstance(node.value, ast.Constant) and node.value.value in {None, False}):
             self._replace(node.value, "None")
         self.visit(node.value)
 

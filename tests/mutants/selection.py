@@ -82,17 +82,22 @@ def stages_of(source: PurePosixPath, root: Path) -> list[Stage]:
 
 
 def _mirrors(name: PurePosixPath, root: Path) -> Iterator[str]:
-    """The tests of exactly this module, and the unit tests of its package."""
+    """The tests with the name of this module, and the unit tests of its package."""
     if name.suffix == ".sql":
         yield "architecture/test_queries.py"
     parts = [part.removeprefix("_") for part in name.parent.parts]
     stem = name.stem.strip("_")
-    for folder in ("/".join(["unit", *parts]), "unit"):
-        if (root / "tests" / folder / f"test_{stem}.py").is_file():
-            yield f"{folder}/test_{stem}.py"
     folder = "/".join(["unit", *parts])
+    found = [file.relative_to(root / "tests") for file in (root / "tests").rglob(f"test_{stem}.py")]
+    names = [file.as_posix() for file in found if not _is_slow(file)]
+    yield from sorted(names, key=lambda name: (not name.startswith(f"{folder}/"), name))
     if parts and (root / "tests" / folder).is_dir():
         yield folder
+
+
+def _is_slow(file: Path) -> bool:
+    """Whether its tests need other systems, or a project of their own."""
+    return file.parts[0] in {"remote", "scenarios"} or "django_project" in file.parts
 
 
 def _is_left_out(name: PurePosixPath) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from mutants.__main__ import (
     ACCEPTED,
+    OUT_OF_TIME,
     Accepted,
     Mutant,
     Verdict,
@@ -69,6 +70,7 @@ class TestPython:
             "self._log.warning('%d', 1)",
             "click.echo(1)",
             "assert a < b",
+            "def a():\n    return None",
             "a = f'{b + 1}'",
             "a = 'b' + c",
             "a = cast(Mapping[str, int], b)",
@@ -147,6 +149,12 @@ class TestSelection:
         assert first.paths == ("unit/domain/runs/test_retry.py",)
         assert last.paths == ("application",)
 
+    def test_tests_of_its_name_come_before_those_of_its_room(self):
+        stages = stages_of(PACKAGE / "integrations" / "prometheus.py", ROOT)
+
+        assert stages[0].paths == ("integrations/test_prometheus.py",)
+        assert ("integrations",) in [stage.paths for stage in stages]
+
     @pytest.mark.parametrize("name", ["mysql", "postgres"])
     def test_sql_of_a_server_is_tested_on_it(self, name):
         source = PACKAGE / "_stores" / name / "queries" / "runs.sql"
@@ -169,6 +177,12 @@ class TestReport:
         assert lines.count(f"{A_FILE}:1: a < b  →  a <= b") == 2
         assert "Why." in lines
         assert "3 mutants: 1 noticed, 1 not, 1 accepted. 50 %" in lines
+
+    def test_one_for_which_the_time_was_too_short_is_no_success(self):
+        [*lines, last] = summarize([a_verdict("test_a"), a_verdict(OUT_OF_TIME)])
+
+        assert lines[-1].endswith(f"a <= b {OUT_OF_TIME}")
+        assert "1 noticed, 1 not" in last
 
     def test_a_survivor_is_accepted_by_its_text(self):
         mutant = a_verdict().mutant
@@ -238,3 +252,10 @@ class TestWorkspace:
         mutant = Mutant(source, Mutation(0, 0, b""), 1, "", "")
 
         assert workspace.judge(mutant, time.monotonic() + 60) == ""
+
+    def test_without_time_nothing_is_known(self, workspace):
+        mutant = Mutant(
+            PurePosixPath("src/tickwork/_domain/sizes.py"), Mutation(0, 0, b""), 1, "", ""
+        )
+
+        assert workspace.judge(mutant, time.monotonic()) == OUT_OF_TIME
