@@ -17,13 +17,15 @@ DB ?= sqlite
 SECONDS = 60
 SEED ?=
 ENTRY ?=
+COUNT ?= 100
+FILES ?=
 TESTS ?=
 
 # Tests start hundreds of programs: bytecode must be written, also if the shell disables it.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-matrix check audit lint format bench shape compare chaos screenshots docs clean
+.PHONY: help setup demo test test-long test-matrix test-mutants check audit lint format bench shape compare chaos screenshots docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +83,9 @@ lint: $(READY)
 
 audit: $(AUDIT_READY) ## known vulnerabilities of the dependencies (pip-audit); says if there was no answer
 	@PYTHONPATH=tests $(BIN)/python -m architecture.audit
+
+test-mutants: $(READY) ## change one place of the source at a time, and run the tests that should notice: COUNT=100 SEED=7
+	@PYTHONPATH=tests $(BIN)/python -m mutants --count $(COUNT) --files "$(FILES)" $(if $(SEED),--seed $(SEED))
 
 format: $(READY) ## reformat the code
 	$(BIN)/ruff format .

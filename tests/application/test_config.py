@@ -642,6 +642,36 @@ class TestTypedArguments:
             (Mail("ann"), Path("out"), timedelta(minutes=5), date(2026, 3, 1)),
         ]
 
+    def test_those_of_a_table_of_jobs_are_rebuilt_too(self, program):
+        program(
+            """
+            from dataclasses import dataclass
+            from datetime import timedelta
+
+            @dataclass
+            class Mail:
+                to: str
+                kind: str = "plain"
+
+            def send(mail: Mail, pause: timedelta) -> str:
+                return f"{mail} {pause}"
+            """,
+            "letters.py",
+        )
+        file = program("""
+            [[jobs]]
+            handler = "letters:send"
+            run = "@daily"
+            args = { mail = { to = "ann" }, pause = "5m" }
+        """)
+        with Tickwork("memory://") as app:
+            [name] = app.load_config(file)
+            app.run()
+            run = app.schedules.run_now(name)
+            app.run()
+
+            assert run.result() == "Mail(to='ann', kind='plain') 0:05:00"
+
     def test_one_that_does_not_fit_is_reported_at_its_line(self, tmp_path):
         def send(count: int) -> None: ...
 

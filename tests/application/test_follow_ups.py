@@ -103,6 +103,23 @@ class TestThen:
         delays = [(by_to[to].due_at - clock.now()).total_seconds() for to in ("ann", "bob", "cyd")]
         assert delays == pytest.approx([300, 3600, 0], abs=1)
 
+    def test_only_runs_that_were_added_are_reported(self, app, passes, sent):
+        app.schedule("report", lambda: None).unique("taken").delay("1h").dispatch()
+        seen: list[str] = []
+
+        @app.job
+        def order(ctx: RunContext) -> None:
+            ctx.then("report")  # its key is taken
+            ctx.then(app.delay(0).unique("free"), "send", to="ann")
+            ctx.then("send", to="bob")
+
+        order.dispatch()
+        app.on(RunDispatched)(lambda event: seen.append(event.run_id))
+        passes(app)
+
+        assert sorted(sent) == ["ann", "bob"]
+        assert sorted(seen) == sorted(run.id for run in app.runs.recent() if run.job == "send")
+
     def test_a_taken_unique_key_adds_no_second_run(self, app, passes, sent):
         app.schedule("report", lambda: None).unique("one").delay("1h").dispatch()
 

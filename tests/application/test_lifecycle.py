@@ -198,6 +198,26 @@ class TestLoops:
             thread.join()
             loop.close()
 
+    @pytest.mark.parametrize("count", [0, 1, 2])
+    def test_join_returns_how_many_attempts_could_not_be_ended(self, app, monkeypatch, count):
+        monkeypatch.setattr("tickwork._worker.services.engine_services.INTERRUPT_SECONDS", 0.0)
+        begun, may_end = threading.Semaphore(0), threading.Event()
+
+        @app.job
+        def ignores_everything() -> None:
+            begun.release()
+            may_end.wait(30)
+
+        for _ in range(count):
+            ignores_everything.dispatch()
+        app.start(threads=3, drain=0)
+        for _ in range(count):
+            assert begun.acquire(timeout=10)
+        app.stop()
+
+        assert app.join() == count
+        may_end.set()
+
     def test_calls_that_would_block_the_loop_are_refused(self, app):
         async def main() -> None:
             loop = asyncio.get_running_loop()

@@ -497,11 +497,25 @@ def stored(app, job, args):
     return run
 
 
-def test_a_missing_field_gets_its_default(app):
-    job = app.job(handler_with(list[Line]))
-    stored(app, job, {"value": [{"sku": "a", "price": Decimal(1)}]})
+@pytest.mark.parametrize(
+    ("annotation", "value", "rebuilt"),
+    [
+        (list[Line], [{"sku": "a", "price": Decimal(1)}], [Line("a", Decimal(1), count=1)]),
+        (Point, {"x": 3}, Point(3, 0)),
+        (Point, [3], Point(3, 0)),
+        (Tree, {"name": "a"}, Tree("a", [])),
+        (Address, {"street": "a"}, {"street": "a"}),
+        (Car, {"wheels": 4}, Car(4)),
+        (User, {"id": 1, "email": "a"}, User(id=1, email="a")),
+    ],
+    ids=label,
+)
+def test_a_missing_field_gets_its_default(app, annotation, value, rebuilt):
+    """A program may add fields with a default while runs of its last version wait."""
+    job = app.job(handler_with(annotation))
+    stored(app, job, {"value": value})
 
-    assert [[Line("a", Decimal(1), count=1)]] == SEEN
+    assert [rebuilt] == SEEN
 
 
 @pytest.mark.parametrize(
@@ -509,6 +523,10 @@ def test_a_missing_field_gets_its_default(app):
     [
         (Line, {"sku": "a", "price": Decimal(1), "gone": 1}, "the unknown field 'gone'"),
         (Line, {"sku": "a"}, "value lacks 'price'"),
+        (Point, {"y": 1}, "value lacks 'x'"),
+        (Point, [], "value lacks 'x'"),
+        (Address, {"number": 1}, "value lacks 'street'"),
+        (Car, {"made_on": None}, "value lacks 'wheels'"),
         (Color, "green", "'green'"),
         (int, "7", "value must be int, got str"),
         (list[Line], [{"sku": 1}], "value[0]"),

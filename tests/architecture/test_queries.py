@@ -8,6 +8,7 @@ import pytest
 
 import tickwork
 from tickwork._stores._sql.queries import Queries, split_statements
+from tickwork._stores._sql.table_check import table_columns
 
 SOURCE = Path(tickwork.__file__).parent
 DIALECTS = [
@@ -98,6 +99,72 @@ def test_every_statement_that_can_make_a_run_ready_sets_its_era():
         "return_runs",
         "move_run",
     } <= {*changing}
+
+
+@pytest.mark.parametrize("dialect", ["mysql", "postgres"])
+def test_the_health_of_every_table_is_measured(dialect):
+    query = queries_of(dialect)
+    [text] = query("health_of_tables").parts
+
+    measured = re.findall(r"'(tickwork_\w+)'", text)
+
+    assert len(measured) == len(set(measured))
+    assert set(table_columns(query)) <= set(measured)
+    assert set(measured) <= {*table_columns(queries_of("mysql")), "tickwork_meta"}
+
+
+# What waits for locks of rows takes them in this order. A read that skips locked rows cannot be a
+# part of a deadlock, and a read of one row by its id needs no order.
+LOCK_ORDER = {
+    "postgres": {
+        "lock_gates": "gate",
+        "lock_marks": "schedule.id",
+        "lock_running": "id",
+        "lock_waiting": "id",
+        "clear_skip_marks": "schedule.id",
+        "merge_skips": "id",
+        "prune_runs": "id",
+        "release_worker": "id",
+        "request_cancel_of_schedules": "run.id",
+        "runs_of_schedules": "id",
+        "set_skip_marks": "schedule.id",
+    },
+    "mysql": {
+        "lock_gates": "gate",
+        "lock_marks": "tenant, name",
+        "lock_running": "id",
+        "lock_waiting": "id",
+        "runs_of_schedules": "id",
+    },
+}
+LOCK = re.compile(r"\bFOR UPDATE\b(?: OF \w+)?(?P<skips> SKIP LOCKED)?")
+ORDER = re.compile(r"\bORDER BY (.+?)(?: LIMIT .+)?$")
+
+
+def read_locks(dialect):
+    """Each read that locks rows: its query, its order if it has one, and whether it can wait."""
+    for name, parts in sorted(queries_of(dialect).parts_by_name.items()):
+        for part in parts:
+            text = " ".join(part.split())
+            for lock in LOCK.finditer(text):
+                read = text[: lock.start()].rstrip()
+                order = ORDER.search(read[read.rfind("SELECT") :])
+                yield name, order and order[1], lock["skips"] is None
+
+
+@pytest.mark.parametrize("dialect", LOCK_ORDER)
+def test_statements_that_wait_for_locks_take_them_in_one_order(dialect):
+    orders = {name: order for name, order, waits in read_locks(dialect) if waits and order}
+
+    assert orders == LOCK_ORDER[dialect]
+
+
+@pytest.mark.parametrize("dialect", LOCK_ORDER)
+def test_no_lock_is_taken_in_descending_order(dialect):
+    locks = list(read_locks(dialect))
+
+    assert len(locks) > 20
+    assert [lock for lock in locks if "DESC" in (lock[1] or "")] == []
 
 
 def test_all_dialects_have_the_same_words():

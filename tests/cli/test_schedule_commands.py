@@ -152,7 +152,12 @@ class TestSimulate:
         found = cli.json("simulate", "--days", "120")
 
         [nightly] = [line for line in found["schedules"] if line["name"] == "nightly"]
-        assert "2026-03-29" in nightly["notes"][0]
+        [note] = nightly["notes"]
+        assert "2026-03-29" in note
+        assert note.endswith(GAP)
+        text = cli.text("simulate", "--days", "120")
+        assert "Clock changes" in text
+        assert GAP in " ".join(text.split())
 
     def test_the_chart(self, cli):
         text = cli.text("simulate", "--days", "2")

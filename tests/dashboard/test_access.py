@@ -12,6 +12,8 @@ from tickwork._kernel.version import VERSION
 from tickwork.dashboard import AccessToken, Role, User, asgi
 from tickwork.dashboard.access import (
     FAILURES_MAX,
+    NAME_MAX,
+    SECRET_MIN,
     Caller,
     LinkToken,
     LoginLimit,
@@ -274,6 +276,22 @@ class TestTokens:
             AccessToken(name="ann", secret="short")
 
         assert "short" not in str(caught.value).replace("shorter", "")
+
+    @pytest.mark.parametrize(
+        "name",
+        ["", "a\nb", "a\n", "\n", "a\rb", "a\tb", "a\0b", "\x1f", "\x7f", "x" * (NAME_MAX + 1)],
+    )
+    def test_a_name_must_be_one_line_of_text(self, name):
+        with pytest.raises(InvalidOption, match="must be a line of text that is not empty"):
+            AccessToken(name=name, secret="x" * SECRET_MIN)
+
+    @pytest.mark.parametrize("name", ["a", "Ann Lee", " ", "é", "x" * NAME_MAX])
+    def test_any_other_name_is_accepted(self, name):
+        assert AccessToken(name=name, secret="x" * SECRET_MIN).user.name == name
+
+    def test_a_secret_may_be_of_the_least_length(self):
+        with pytest.raises(InvalidOption, match="at least"):
+            AccessToken(name="ann", secret="x" * (SECRET_MIN - 1))
 
     def test_equal_tokens_are_refused(self):
         with pytest.raises(InvalidOption, match="differ"):

@@ -1,6 +1,8 @@
 """The REST API: each action is verified in the database."""
 
+import inspect
 import json
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,6 +17,7 @@ from tickwork._domain.identity import WorkerId
 from tickwork._stores.contract import ClaimRequest, RunFilter
 from tickwork.cli.output import json_text
 from tickwork.dashboard import Role, asgi
+from tickwork.dashboard.api import ENDPOINTS
 from tickwork.errors import ExtraMissing, OutcomeUnknown
 
 UNKNOWN = "019b76da-a800-7000-8000-000000000001"
@@ -580,3 +583,30 @@ class TestAlerts:
         assert names == {f"paused/queue/q{number}" for number in range(3)}
         assert second["cursor"] is None
         assert admin.get(f"{API}/alerts", params={"cursor": "x|y"}).status_code == 422
+
+
+def _documented_defaults():
+    """Every parameter of an endpoint whose description names its default, with both."""
+    for endpoint in ENDPOINTS:
+        parameters = inspect.signature(endpoint.function).parameters
+        for field in endpoint.fields:
+            named = re.search(r"Default: ([\w.]+?)\.(?:\s|$)", field.description)
+            default = parameters[field.name].default if field.name in parameters else None
+            if named and default is not None:  # None stands for a word, such as "now"
+                yield f"{endpoint.name}.{field.name}", default, named[1]
+
+
+DEFAULTS = list(_documented_defaults())
+
+
+class TestDefaults:
+    """A parameter has the default that its description names."""
+
+    def test_some_are_documented(self):
+        assert {"preview_expression.count", "list_schedule_firings.count"} <= {
+            name for name, _, _ in DEFAULTS
+        }
+
+    @pytest.mark.parametrize(("name", "default", "documented"), DEFAULTS)
+    def test_the_default_is_the_documented_one(self, name, default, documented):
+        assert str(default) == documented, name

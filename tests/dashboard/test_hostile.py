@@ -230,11 +230,16 @@ class TestPaths:
 
 
 class TestRoles:
-    @pytest.mark.parametrize("each", ALL_ACTS, ids=lambda each: each.name)
-    @pytest.mark.parametrize("role", [Role.READER, Role.OPERATOR])
+    @pytest.mark.parametrize(
+        ("each", "role"),
+        [
+            pytest.param(each, role, id=f"{each.name}-{role.name.lower()}")
+            for each in ALL_ACTS
+            for role in (Role.READER, Role.OPERATOR)
+            if role < each.role
+        ],
+    )
     def test_nothing_that_a_client_sends_raises_its_role(self, client_of, app, each, role):
-        if each.role <= role:
-            return  # it may
         client = client_of(role)
         path = each.path.format(**NAMES)
         tricks: list[dict[str, Any]] = [

@@ -43,6 +43,17 @@ def scrape(app):
     return read
 
 
+def test_it_returns_the_metrics_of_the_registry(app, clock):
+    registry = CollectorRegistry()
+
+    metrics = instrument(app, registry=registry)
+
+    assert instrument(app, registry=registry) is metrics
+    assert instrument(app, registry=CollectorRegistry()) is not metrics
+    app.job(lambda: None, name="send").dispatch()
+    assert metrics.dispatched.labels("send", "default")._value.get() == 1
+
+
 def test_outcomes_durations_and_lateness(app, clock, scrape):
     @app.job(queue="mail")
     def send(ctx: RunContext) -> None:

@@ -2,8 +2,11 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import celery.beat
 import pytest
 import sentry_sdk
 from opentelemetry.sdk.trace import TracerProvider
@@ -35,13 +38,24 @@ class Received(Transport):
         return [body for found, body in self.items if found == kind]
 
 
+@contextmanager
+def receiving(**options: Any) -> Iterator[Received]:
+    """A client of Sentry that sends nothing.
+
+    It patches no other library: Sentry does so for good, and Celery's scheduler, for one, would
+    not be its own any more in the tests that follow.
+    """
+    transport, init = Received(), partial(sentry_sdk.init, auto_enabling_integrations=False)
+    init("https://key@sentry.example/1", transport=transport, **options)
+    yield transport
+    init()
+    unignore_logger(FAILURES_LOGGER)
+
+
 @pytest.fixture
 def received() -> Iterator[Received]:
-    transport = Received()
-    sentry_sdk.init("https://key@sentry.example/1", transport=transport, default_integrations=True)
-    yield transport
-    sentry_sdk.init()
-    unignore_logger(FAILURES_LOGGER)
+    with receiving() as transport:
+        yield transport
 
 
 @pytest.fixture
@@ -54,6 +68,14 @@ def app(received, clock):
     with Tickwork("memory://", clock=clock) as app:
         instrument(app)
         yield app
+
+
+def test_these_tests_leave_other_libraries_as_they_are(received):
+    client = sentry_sdk.get_client()
+
+    assert client.get_integration("logging") is not None
+    assert client.get_integration("celery") is None
+    assert celery.beat.Scheduler.apply_entry.__module__ == "celery.beat"
 
 
 def test_a_failure_is_one_event_with_its_run(app, received):
@@ -185,11 +207,8 @@ class TestTraces:
 
     @pytest.fixture
     def received(self) -> Iterator[Received]:
-        transport = Received()
-        sentry_sdk.init("https://key@sentry.example/1", transport=transport, traces_sample_rate=1.0)
-        yield transport
-        sentry_sdk.init()
-        unignore_logger(FAILURES_LOGGER)
+        with receiving(traces_sample_rate=1.0) as transport:
+            yield transport
 
     def dispatch_in_request(self, job) -> Any:
         with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):

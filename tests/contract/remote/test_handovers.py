@@ -14,15 +14,17 @@ from contract.remote.transport import ListTransport
 from tickwork import Tickwork
 from tickwork._domain.identity import WorkerId
 from tickwork._domain.runs.handover import MESSAGE_VERSION, decode_message
+from tickwork._domain.runs.run import Claim
 from tickwork._domain.runs.status import RunStatus
 from tickwork._engines.remote import remote_engine as remote
 from tickwork._engines.remote.remote_engine import RemoteEngine
 from tickwork._kernel.ids import new_id
 from tickwork._kernel.processes import ThisProcess
 from tickwork._stores.contract import WorkerRow
+from tickwork._stores.sqlite.store import SqliteStore
 from tickwork.contracts import EngineRegistration, EngineSetup
-from tickwork.errors import HandoverRejected
-from tickwork.events import Event, RunAccepted, RunSubmitted
+from tickwork.errors import HandoverRejected, OutcomeUnknown, StoreBusy, StoreUnavailable
+from tickwork.events import Event, RunAccepted, RunStarted, RunSubmitted
 
 
 class HandoverHarness:
@@ -310,3 +312,107 @@ class TestBatches:
         for message in list(harness.transport.messages):
             assert harness.deliver(message) == len(message["runs"])
         assert sorted(harness.calls) == list(range(11))
+
+
+UNKNOWN = OutcomeUnknown("sqlite:///x", "gone")
+AWAY = StoreUnavailable("sqlite:///x", reason="gone")
+BUSY = StoreBusy("sqlite:///x", waited=timedelta(seconds=1))
+
+
+class LostAnswers:
+    """A store whose first calls of ``accept`` end with an error."""
+
+    def __init__(self, monkeypatch, *errors: Exception, is_stored: bool = False) -> None:
+        self.errors, self.is_stored = list(errors), is_stored
+        accept, lost = SqliteStore.accept, self
+
+        def accept_or_lose(store: SqliteStore, handovers: Any, **options: Any) -> list[Claim]:
+            lost.calls += 1
+            if not lost.errors:
+                return accept(store, handovers, **options)
+            if lost.is_stored:
+                accept(store, handovers, **options)
+            raise lost.errors.pop(0)
+
+        self.calls = 0
+        monkeypatch.setattr(SqliteStore, "accept", accept_or_lose)
+        monkeypatch.setattr("tickwork._worker.remote_worker.UNAVAILABLE_FIRST", 0.0)
+
+
+class TestLostAnswers:
+    """The database does not answer while a process accepts a run."""
+
+    def test_a_run_that_was_accepted_is_found(self, harness, monkeypatch):
+        run = harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
+        lost = LostAnswers(monkeypatch, UNKNOWN, is_stored=True)
+
+        assert harness.deliver(message) == 1
+
+        assert lost.calls == 1
+        assert harness.calls == [4]
+        assert run.read().status is RunStatus.COMPLETED
+
+    def test_it_is_found_also_after_more_failures(self, harness, monkeypatch):
+        """A busy database after the lost answer does not make the process forget it."""
+        run = harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
+        LostAnswers(monkeypatch, UNKNOWN, is_stored=True)
+        find, failures = SqliteStore.find_claims, [BUSY]
+
+        def find_or_fail(store: SqliteStore, **options: Any) -> list[Claim]:
+            if failures:
+                raise failures.pop()
+            return find(store, **options)
+
+        monkeypatch.setattr(SqliteStore, "find_claims", find_or_fail)
+
+        assert harness.deliver(message) == 1
+
+        assert failures == []
+        assert run.read().status is RunStatus.COMPLETED
+
+    @pytest.mark.parametrize("error", [UNKNOWN, AWAY, BUSY], ids=lambda error: error.code)
+    def test_a_run_that_was_not_accepted_is_accepted_then(self, harness, monkeypatch, error):
+        run = harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
+        lost = LostAnswers(monkeypatch, error)
+
+        assert harness.deliver(message) == 1
+
+        assert lost.calls == 2
+        assert run.read().status is RunStatus.COMPLETED
+
+    def test_the_process_is_free_for_others_after_a_while(self, harness, monkeypatch):
+        harness.app.dispatch("note", number=4)
+        [message] = harness.messages()
+        monkeypatch.setattr("tickwork._worker.remote_worker.ACCEPT_SECONDS", 0.0)
+        LostAnswers(monkeypatch, AWAY)
+
+        with pytest.raises(StoreUnavailable):
+            harness.deliver(message)
+
+        assert harness.deliver(message) == 1
+
+
+class TestSlowBatches:
+    @pytest.mark.timeout(30)  # what waits for a run that was not attempted waits for ever
+    @pytest.mark.parametrize(("write_every", "completed"), [(0.0, [0, 1, 2]), (60.0, [0, 0, 0])])
+    def test_outcomes_are_written_while_the_batch_goes_on(
+        self, harness, monkeypatch, write_every, completed
+    ):
+        monkeypatch.setattr("tickwork._worker.remote_worker.WRITE_EVERY", write_every)
+        runs = harness.note.dispatch_many([{"number": number} for number in range(3)])
+        messages = harness.messages(3)
+        message = {"v": MESSAGE_VERSION, "runs": [messages[at]["runs"][0] for at in range(3)]}
+        other, seen = harness.other(), [*()]
+
+        def count(_: RunStarted) -> None:
+            seen.append(sum(run.read().status is RunStatus.COMPLETED for run in runs))
+
+        other.on(RunStarted)(count)
+
+        assert other.execute_handovers(message) == 3
+
+        assert seen == completed
+        assert all(run.read().status is RunStatus.COMPLETED for run in runs)

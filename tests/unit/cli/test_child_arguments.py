@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tickwork import Tickwork
+from tickwork._worker.options import WorkerOptions
 from tickwork.cli.commands import CommandContext
 from tickwork.cli.work import OF_SUPERVISOR, child_arguments, work_command
 
@@ -79,3 +81,51 @@ class TestChildArguments:
             work_command.main([*own, *arguments], obj=context)
 
         assert started == [["work", *arguments]] * count
+
+
+# The options of ``work`` that are options of a worker.
+WORKER_FIELDS = {
+    "--slots": "threads",
+    "--coroutines": "coroutines",
+    "--children": "children",
+    "--handovers": "handovers",
+    "--max-missed": "missed_max",
+    "--max-runs": "runs_max",
+    "--max-memory": "memory_max",
+}
+
+
+class TestWorkerOptions:
+    """Each number reaches the worker as it was given, also the smallest one."""
+
+    @pytest.fixture
+    def work(self, monkeypatch):
+        """Calls the command with a worker that is not started, and returns its options."""
+        started: list[WorkerOptions] = []
+        monkeypatch.setattr(
+            "tickwork.cli.work._work", lambda _, options, *__: started.append(options)
+        )
+        monkeypatch.setattr("tickwork.cli.commands.configure_log", lambda _: None)
+
+        def work(*arguments: str) -> WorkerOptions:
+            with Tickwork("memory://") as app:
+                done = CliRunner().invoke(
+                    work_command, arguments, obj=CommandContext(app=app), catch_exceptions=False
+                )
+            assert done.exit_code == 0, done.output
+            return started.pop()
+
+        return work
+
+    @pytest.mark.parametrize("number", [1, 2, 7])
+    @pytest.mark.parametrize(("option", "field"), [*WORKER_FIELDS.items()])
+    def test_a_number_is_passed_on(self, work, option, field, number):
+        assert getattr(work(option, str(number)), field) == number
+
+    def test_without_options_it_has_the_defaults(self, work):
+        assert work() == WorkerOptions()
+
+    @pytest.mark.parametrize("option", ["--max-missed", "--max-runs"])
+    def test_a_limit_of_zero_is_refused(self, option):
+        with pytest.raises(click.UsageError):
+            parse([option, "0"])

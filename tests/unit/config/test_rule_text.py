@@ -1,5 +1,6 @@
 """A stored rule as one would type it."""
 
+import ast
 from datetime import UTC, datetime
 from functools import partial
 
@@ -7,7 +8,13 @@ import pytest
 
 from tickwork import schedules
 from tickwork._calendars.calendars import NO_CALENDARS
-from tickwork._config.rule_text import parse_rule_text, store_form, write_rule, write_rule_text
+from tickwork._config.rule_text import (
+    _literal,
+    parse_rule_text,
+    store_form,
+    write_rule,
+    write_rule_text,
+)
 from tickwork.errors import InvalidSchedule
 
 ANCHOR = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -68,3 +75,29 @@ def test_a_rule_without_a_short_form_is_an_object():
     assert store_form(rule) == stored
     assert write_rule("not JSON") == "not JSON"
     assert write_rule("[1]") == "[1]"
+
+
+class TestRanges:
+    """A range is expanded only if it cannot use much memory."""
+
+    @pytest.mark.parametrize(
+        "text", ["range(9, 18)", "range(-1, 0)", "range(9999)", "range(9, -9999, -9999)"]
+    )
+    def test_a_small_one_is_expanded(self, text):
+        assert _literal(ast.parse(text, mode="eval").body) == eval(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "range(0, 100000000)",
+            "range(10000)",
+            "range(-10000, 0)",
+            "range(0, 1, 10000)",
+            "range(0, -100000000, -1)",
+        ],
+    )
+    def test_a_large_one_is_refused_before_it_is_expanded(self, text):
+        with pytest.raises(InvalidSchedule, match="must be a number, a string, a list or range"):
+            _literal(ast.parse(text, mode="eval").body)
+        with pytest.raises(InvalidSchedule, match="must be a number, a string, a list or range"):
+            read(f"hourly().minutes({text})", symbols={})

@@ -70,3 +70,31 @@ def test_the_most_frequent_schedule_comes_first():
     assert [each.name for each in found.schedules] == ["minutely", "hourly"]
     assert found.busiest_minute == MIDNIGHT
     assert found.busiest_minute_firings == 2
+
+
+BERLIN = "Europe/Berlin"
+GAP = "fires once, at 03:00:00 CEST."
+FOLD = "fires once, at the first time."
+
+
+@pytest.mark.parametrize(
+    ("rule", "days", "notes"),
+    [
+        ("30 2 * * *", 27, []),  # until the 28th
+        ("30 2 * * *", 29, [("2026-03-29", GAP)]),
+        ("30 2 * * *", 365, [("2026-03-29", GAP), ("2026-10-25", FOLD)]),
+        ("30 12 * * *", 365, []),
+    ],
+)
+def test_the_notes_are_the_clock_changes_in_these_days(rule, days, notes):
+    timing = parse_rule_text(rule, symbols=SYMBOLS, calendars=NO_CALENDARS)
+    built = timing.rule(tz=BERLIN, anchor=MIDNIGHT, key="one")
+    spec = ScheduleSpec(name="one", job="report", rule=built.to_text())
+    schedule = ActiveSchedule(spec, built, built.next_after(MIDNIGHT), is_written=True)
+
+    found = simulated(schedule, days=days).schedules[0].notes
+
+    assert len(found) == len(notes)
+    for note, (day, effect) in zip(found, notes, strict=True):
+        assert day in note
+        assert note.endswith(effect)

@@ -110,6 +110,28 @@ class TestIncidents:
         ]
         assert program.hooked == program.events[:1]
 
+    def test_an_alert_names_its_firing_to_the_second(self, store, clock):
+        program = Program(store, clock)
+        program.app.schedule("minutely", lambda: None).cron("7,38 0 13 * * *").expect_within("10s")
+        program.app.run()
+
+        assert program.look(hours=1, seconds=20) == [False]
+        [check] = [each for each in program.app.check_health() if "minutely" in each.text]
+        assert "minutely (due 2026-01-05 13:00:07 UTC)" in check.text
+        program.app.run()
+        assert program.look() == [False, True]
+        assert program.look(seconds=40) == [False, True, False]
+
+        first, over, second = program.target.alerts
+        assert "The firing of 2026-01-05 13:00:07 UTC is late." in first.text
+        assert "The firing of 2026-01-05 13:00:07 UTC was missed first." in over.text
+        assert "The firing of 2026-01-05 13:00:38 UTC is late." in second.text
+        assert [alert.id.partition(":")[2] for alert in program.target.alerts] == [
+            "20260105T130007:missed",
+            "20260105T130007:over",
+            "20260105T130038:missed",
+        ]
+
     def test_a_failed_run_is_an_incident(self, program):
         program.is_broken = True
         program.clock.advance(hours=1)

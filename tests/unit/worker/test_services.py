@@ -9,6 +9,7 @@ import pytest
 
 from tickwork._domain.health import WorkerState
 from tickwork._engines.contract import EngineHealth
+from tickwork._kernel.clock import StoreClock
 from tickwork._worker.attempts.stats import Stats
 from tickwork._worker.options import WorkerOptions
 from tickwork._worker.service import (
@@ -17,6 +18,7 @@ from tickwork._worker.service import (
     PATIENCE,
     RepeatedService,
 )
+from tickwork._worker.services.attempt_watch import AttemptWatch
 from tickwork._worker.services.engine_services import LOOP_PATIENCE, EngineResources
 from tickwork._worker.services.pump_threads import PumpThread
 from tickwork._worker.services.worker_stop import WorkerStop
@@ -218,13 +220,13 @@ class NoOutcomes:
     pending = 0
 
 
-def a_pump_thread(pump, engine):
-    clock, stats, wakeup = ManualClock(), Stats(), Wakeup()
+def a_pump_thread(pump, engine, clock=None):
+    stats, wakeup = Stats(), Wakeup()
     return PumpThread(
         pump,
         engines=[engine],
         writer=NoOutcomes(),  # type: ignore[arg-type]
-        clock=clock,
+        clock=clock or ManualClock(),
         stop=WorkerStop(stats=stats, wakeup=wakeup, timer_wakeup=Wakeup()),
         wakeup=wakeup,
         options=WorkerOptions(poll=timedelta(milliseconds=1), poll_idle=timedelta(milliseconds=1)),
@@ -276,6 +278,68 @@ class TestOneDriver:
 
         assert len(set(pump.threads)) == 1
         thread.stop()
+
+
+class MovedTime:
+    """The time of the database, which another server may replace by its own."""
+
+    def __init__(self, base):
+        self._base, self.ahead, self.queries = base, timedelta(0), 0
+
+    def __call__(self):
+        self.queries += 1
+        return self._base.now() + self.ahead
+
+
+class TestReconnecting:
+    """The next server may have another time: it is measured before an attempt reads it."""
+
+    def test_the_clock_is_measured_at_once(self):
+        base = ManualClock()
+        measure = MovedTime(base)
+        clock = StoreClock(measure, base=base)
+        clock.now()
+        thread = a_pump_thread(QuietPump(), SlowEngine(), clock=clock)
+        queries, measure.ahead = measure.queries, timedelta(minutes=5)
+
+        thread.on_available()
+
+        assert measure.queries == queries + 1
+        assert not clock.is_stale
+        assert clock.now() == base.now() + timedelta(minutes=5)
+        assert measure.queries == queries + 1  # no attempt waits for it
+
+
+class NoAttempts:
+    """A runner whose attempts are all in time."""
+
+    def watch_deadlines(self, grace):
+        return False
+
+
+class TestLateFirings:
+    """A worker stops after as many late firings in a row as ``missed_max`` allows."""
+
+    @pytest.mark.parametrize("missed_max", [0, 1, 2, 3])
+    @pytest.mark.parametrize("missed", [0, 1, 2, 3])
+    def test_the_limit_is_the_number_that_stops_it(self, missed_max, missed):
+        stats, wakeup = Stats(), Wakeup()
+        stop = WorkerStop(stats=stats, wakeup=wakeup, timer_wakeup=Wakeup())
+        watch = AttemptWatch(
+            services=[],
+            runner=NoAttempts(),  # type: ignore[arg-type]
+            engines=[],
+            pumps=[],
+            stop=stop,
+            stats=stats,
+            clock=ManualClock(),
+            options=WorkerOptions(missed_max=missed_max),
+        )
+        stats.missed = missed
+
+        watch.step()
+
+        assert stats.is_behind is stop.is_requested is (0 < missed_max <= missed)
 
 
 class Recorded:

@@ -419,6 +419,18 @@ class TestClaimsAhead:
         started = [the_run(store, run).started_at for run in runs]
         assert started == [clock.now(), clock.now(), None, None, None]
 
+    @pytest.mark.parametrize(("limit", "hold"), [(0, 2), (1, 0), (1, 1), (2, 0), (0, 0), (0, 1)])
+    def test_only_as_many_as_have_a_slot_are_stored_as_started(
+        self, store, clock, worker, limit, hold
+    ):
+        add(store, *(runs := [a_run() for _ in range(3)]))
+
+        claims = worker.claim(limit, hold=hold, is_starting=True)
+
+        assert ids(claims) == ids(runs[: limit + hold])
+        started = [the_run(store, run).started_at for run in runs]
+        assert started == [clock.now()] * limit + [None] * (3 - limit)
+
     def test_a_held_run_takes_a_slot_of_its_limit(self, store, worker):
         store.set_limits({"job:send_email": 3})
         add(store, *(runs := [a_run(limit_keys=("job:send_email",)) for _ in range(5)]))

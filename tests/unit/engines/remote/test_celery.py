@@ -1,6 +1,7 @@
 """The Celery engine without a broker, or with the one of kombu that lives in this process."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -74,6 +75,69 @@ class TestTransport:
         options = connect(a_celery(), executing(), queue="x", runs_max=1)
 
         assert check_broker(options) == "memory://, queue x"
+
+
+class FakeConnection:
+    """A connection of kombu that counts how often it was released."""
+
+    def __init__(self, connection: Any, *, is_broken: bool = False) -> None:
+        self._connection = connection
+        self._is_broken = is_broken
+        self.released = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def release(self) -> None:
+        self.released += 1
+        self._connection.release()
+        if self._is_broken:
+            raise ConnectionError("broken")
+
+
+class TestConnections:
+    """Each connection to a broker is released, also when it is broken."""
+
+    @pytest.fixture(params=[False, True], ids=["works", "cannot be closed"])
+    def opened(self, request, monkeypatch) -> Iterator[list[FakeConnection]]:
+        opened: list[FakeConnection] = []
+        connect_to = Celery.connection_for_write
+
+        def connection_for_write(celery: Celery, **options: Any) -> FakeConnection:
+            opened.append(FakeConnection(connect_to(celery, **options), is_broken=request.param))
+            return opened[-1]
+
+        monkeypatch.setattr(Celery, "connection_for_write", connection_for_write)
+        yield opened
+        assert [connection.released for connection in opened] == [1] * len(opened)
+
+    def test_after_a_check(self, opened):
+        check_broker(connect(a_celery(), executing(), queue="x", runs_max=1))
+
+        assert len(opened) == 1
+
+    def test_when_the_engine_stops_and_when_it_sends_again(self, opened):
+        transport = CeleryTransport(connect(a_celery(), executing(), queue="x", runs_max=1))
+        for _ in range(2):
+            transport.submit([[Handover(RunId("a"), 1)]])
+            transport.submit([[Handover(RunId("b"), 1)]])
+            transport.close()
+            transport.close()
+
+        assert len(opened) == 2
+
+    def test_after_a_failure(self, opened, monkeypatch):
+        transport = CeleryTransport(connect(a_celery(), executing(), queue="x", runs_max=1))
+        transport.submit([[Handover(RunId("a"), 1)]])
+        monkeypatch.setattr(transport._publisher._producer, "publish", lambda *_, **__: 1 / 0)
+
+        with pytest.raises(EngineUnavailable):
+            transport.submit([[Handover(RunId("b"), 1)]])
+        assert [connection.released for connection in opened] == [1]
+
+        transport.submit([[Handover(RunId("b"), 1)]])
+        transport.close()
+        assert len(opened) == 2
 
 
 class TestTask:

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from tickwork import Tickwork
-from tickwork._domain.runs.outcome import SUCCEEDED, Interrupted, OutcomeKind, Succeeded
+from tickwork._domain.runs.outcome import (
+    SUCCEEDED,
+    Canceled,
+    Interrupted,
+    OutcomeKind,
+    Postponed,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
 from tickwork._domain.runs.status import RunStatus
 from tickwork._domain.runs.transitions import reap
 from tickwork._engines.attempt import AttemptEnd
@@ -118,6 +127,34 @@ class TestStopRequests:
 
         assert (step.to_status, step.outcome) == (RunStatus.PENDING, OutcomeKind.INTERRUPTED)
         assert (step.uncounted_attempts, step.crash) == (1, 0)
+
+    @pytest.mark.parametrize("is_canceled", [True, False])
+    @pytest.mark.parametrize(
+        ("outcome", "kind", "status"),
+        [
+            (Snoozed(timedelta(hours=1)), OutcomeKind.SNOOZED, RunStatus.PENDING),
+            (Postponed("not now"), OutcomeKind.POSTPONED, RunStatus.PENDING),
+            (Skipped("not today"), OutcomeKind.SKIPPED, RunStatus.SKIPPED),
+            (Canceled("stopped"), OutcomeKind.CANCELED, RunStatus.CANCELED),
+            (Interrupted("stopped"), OutcomeKind.INTERRUPTED, RunStatus.PENDING),
+        ],
+        ids=lambda value: type(value).__name__ if isinstance(value, tuple) else str(value),
+    )
+    def test_a_handler_that_saw_it_and_ends_otherwise_has_its_own_outcome(
+        self, app, outcome, kind, status, is_canceled
+    ):
+        app.schedule("work", lambda: None)
+        harness, claim = RunnerHarness(app), a_claim(job="work")
+        attempt = harness.begin(claim)
+        if is_canceled:
+            harness.held.cancel(claim.run_id)
+        else:
+            harness.held.revoke(claim.run_id, token=claim.token)
+        assert attempt.ctx.is_canceled()
+
+        harness.runner.end(attempt, outcome)
+
+        assert (harness.transition.outcome, harness.transition.to_status) == (kind, status)
 
 
 class TestLostLeases:

@@ -193,8 +193,11 @@ SELECT table_name, CAST(table_rows AS SIGNED), 0, CAST(data_length + index_lengt
 FROM information_schema.tables
 WHERE table_schema = DATABASE()
   AND table_name IN (
-      'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_step', 'tickwork_slot',
-      'tickwork_gate', 'tickwork_limit', 'tickwork_rate', 'tickwork_start', 'tickwork_unique',
-      'tickwork_schedule', 'tickwork_job', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock'
+      'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_step',
+      'tickwork_event', 'tickwork_wait', 'tickwork_outbox', 'tickwork_slot', 'tickwork_gate',
+      'tickwork_limit', 'tickwork_unique', 'tickwork_schedule', 'tickwork_job',
+      'tickwork_definition', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock', 'tickwork_rate',
+      'tickwork_start', 'tickwork_audit', 'tickwork_request', 'tickwork_rollup', 'tickwork_meta',
+      'tickwork_alert', 'tickwork_change_counter'
   )
 ORDER BY data_length + index_length DESC, table_name;

@@ -292,9 +292,12 @@ FROM pg_stat_user_tables
 WHERE relid = ANY (ARRAY(
     SELECT to_regclass(name)::oid
     FROM unnest(ARRAY[
-        'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_step', 'tickwork_slot',
-        'tickwork_gate', 'tickwork_limit', 'tickwork_rate', 'tickwork_start', 'tickwork_unique',
-        'tickwork_schedule', 'tickwork_job', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock'
+        'tickwork_run', 'tickwork_history', 'tickwork_attempt', 'tickwork_log', 'tickwork_step',
+        'tickwork_event', 'tickwork_wait', 'tickwork_outbox', 'tickwork_slot', 'tickwork_gate',
+        'tickwork_limit', 'tickwork_unique', 'tickwork_schedule', 'tickwork_job',
+        'tickwork_definition', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock',
+        'tickwork_rate', 'tickwork_start', 'tickwork_audit', 'tickwork_request', 'tickwork_rollup',
+        'tickwork_alert', 'tickwork_meta', 'tickwork_change_counter'
     ]) AS name
 ))
 ORDER BY pg_total_relation_size(relid) DESC, relname;
