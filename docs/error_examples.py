@@ -115,6 +115,8 @@ ERRORS: Final[tuple[TickworkError, ...]] = (
     errors.StepLimit(RUN, steps_max=1_000),
     errors.FlowsUnavailable("A step of the job 'order'", "dask_results"),
     errors.EventTimeout("approved", timeout=timedelta(days=7)),
+    errors.SubRunFailed(RUN, job="ship", status="canceled", reason="out of stock"),
+    errors.FlowChanged("ship", run_id=RUN),
     errors.CallbackRefused("expired", "It was valid until 2026-03-01 09:00 UTC."),
     errors.StepFailed("charge", kind="CardDeclined", reason="declined with code 7"),
     errors.EngineError("The run was not handed over.", why="The engine 'celery' is closed."),

@@ -62,9 +62,11 @@
     │   ├── NestedStep               a step inside of a step, or in another thread
     │   ├── BlockingStep             a step in a coroutine that stops its event loop
     │   ├── InvalidStep              (ValueError) a name or a value that cannot be stored or read
+    │   ├── FlowChanged              a call is not the one that was stored
     │   ├── StepLimit                the run has too many steps
     │   └── FlowsUnavailable         the engine of the job has no database
     ├── EventTimeout                 (TimeoutError) an event did not come in time
+    ├── SubRunFailed                 a run that another one has called did not complete
     ├── CallbackRefused              (ValueError) a link that answers no wait (any more)
     ├── StepFailed                   an earlier attempt recorded that a step failed
     ├── EngineError                  an engine, or the connection to it
@@ -1432,6 +1434,43 @@ class EventTimeout(TickworkError, TimeoutError):
     timeout: timedelta
 
 
+@message(
+    "The run {run_id} of the job {job!r} did not complete: it is {status}.",
+    why="{reason}",
+    fix="Catch the error to continue without its result. The retry of this run calls it again.",
+)
+class SubRunFailed(TickworkError):
+    """A run that ``ctx.call`` or ``ctx.gather`` has called did not complete.
+
+    ``run_id``, ``job``, ``status`` and ``reason`` are those of the run. ``others`` are the errors
+    of the other runs of a gather that did not complete.
+    """
+
+    code = "sub-run-failed"
+
+    run_id: str
+    _: KW_ONLY
+    job: str
+    status: str
+    reason: str
+    others: "tuple[SubRunFailed, ...]" = ()
+
+
+@message(
+    "The call {name!r} has other arguments, or another job, than the run {run_id} that it made.",
+    why="Its result must not go to another item.",
+    fix="Give the changed call another name: ctx.call(job.named('...'), ...).",
+)
+class FlowChanged(FlowError):
+    """The code calls something else under the name of a call that is stored."""
+
+    code = "flow-changed"
+
+    name: str
+    _: KW_ONLY
+    run_id: str
+
+
 @message("The link is not accepted ({reason}).", why="{detail}", fix="{remedy}")
 class CallbackRefused(TickworkError, ValueError):
     """A link of ``ctx.callback_url`` that answers no wait.
@@ -1481,21 +1520,23 @@ class SuspendRun(BaseException):
         until: datetime,
         steps: Iterable[Any] = (),
         wait: Any = None,
+        calls: Iterable[Any] = (),
+        waits_for_runs: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.until = until
         self.steps = tuple(steps)
         self.wait = wait
+        self.calls = tuple(calls)
+        self.waits_for_runs = waits_for_runs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_suspension, (self.reason, self.until, self.steps, self.wait)
+        return _rebuild_suspension, (self.reason, self.__dict__)
 
 
-def _rebuild_suspension(
-    reason: str, until: datetime, steps: tuple[Any, ...], wait: Any
-) -> SuspendRun:
-    return SuspendRun(reason, until=until, steps=steps, wait=wait)
+def _rebuild_suspension(reason: str, values: dict[str, Any]) -> SuspendRun:
+    return SuspendRun(**{"reason": reason, **values})
 
 
 # ---------------------------------------------------------------- signals

@@ -27,7 +27,7 @@ EMPTIED = [
     for name in (
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
         *("definition", "pause", "worker", "lock", "rate", "start", "step"),
-        *("event", "wait", "outbox"),
+        *("event", "wait", "edge", "outbox"),
     )
 ]
 

@@ -115,6 +115,7 @@ class EngineHarness:
                 held=self.held,
                 plan_run=app.attempt_store.plan_run,
                 find_callbacks=UNUSED,
+                decode_result=UNUSED,
             ),
             bus=EventBus(),
             find=app.registry.find,

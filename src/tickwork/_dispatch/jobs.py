@@ -38,6 +38,7 @@ from tickwork._dispatch.runs import RunHandle
 from tickwork._domain.identity import RunId
 from tickwork._domain.runs.run import NewRun
 from tickwork._handlers.handlers import line_of_caller
+from tickwork._handlers.planned_run import NamedJob, PlannedRun
 from tickwork._kernel.ids import new_id
 from tickwork._stores.contract import Store
 from tickwork.errors import InvalidOption, JobNotFound, UndispatchedDraft
@@ -119,6 +120,16 @@ class Dispatchable(DueOptionMethods["Draft[P, R]"], Generic[P, R]):
             draft._is_used = True
             return AsyncDraft(draft._dispatcher, draft._options, draft._job)
         return draft
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> PlannedRun[R]:
+        """Plan a run with these arguments, for ``ctx.call``, ``ctx.gather`` and ``ctx.then``."""
+        if isinstance(self, Draft):
+            self._is_used = True
+        return PlannedRun(self, args, kwargs)
+
+    def named(self, name: str) -> NamedJob[P, R]:
+        """The job under a name, for ``ctx.call``: a run calls a job twice under two names."""
+        return NamedJob(self.plan, name)
 
     def dispatch(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Add a run with these arguments of the handler.

@@ -269,12 +269,20 @@ class Runs:
             raise RunUnsuccessful(run.id, status=run.status, reason=run.reason)
         if run.result is None and run.reason == RESULT_EXPIRED:
             raise ResultExpired(run.id)
-        if run.result is None:
+        return self.decode_result(run.job, run.result)
+
+    def decode_result(self, job: str, text: str | None) -> Any:
+        """The return value of the handler of a job, as it is stored.
+
+        Raises:
+            PayloadMismatch: It does not fit the return annotation of the handler.
+        """
+        if text is None:
             return None
-        definition = self._find(run.job)
+        definition = self._find(job)
         if definition is None:  # a job of another program
-            return decode(run.result)
-        return definition.payload.decode_result(run.result)
+            return decode(text)
+        return definition.payload.decode_result(text)
 
 
 class RunHandle(Generic[R_co]):

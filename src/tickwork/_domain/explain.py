@@ -31,6 +31,9 @@ from tickwork._kernel.durations import human_duration
 from tickwork._kernel.plain_text import count_of
 from tickwork._program import name_commands
 
+CALLED_SHOWN: Final = 10
+"""How many of the runs that a run waits for are listed."""
+
 
 class Why(StrEnum):
     """A reason, as a stable code."""
@@ -61,6 +64,7 @@ class Why(StrEnum):
     SNOOZED = "snoozed"
     SLEEPING = "sleeping"  # the handler called ctx.sleep
     WAITS_FOR_EVENT = "waits_for_event"  # the handler called ctx.wait_for
+    WAITS_FOR_RUNS = "waits_for_runs"  # the handler called ctx.call or ctx.gather
     DELAYED = "delayed"
     DEBOUNCING = "debouncing"  # another dispatch with its key would delay it
     NOT_DUE = "not_due"
@@ -166,6 +170,7 @@ class RunFacts:
     ahead_max: int | None = None  # how many are counted at most
     wait: Step | None = None  # the step for which it waits
     debounce: Debounce | None = None  # of its job, as this program defines it
+    called: Sequence[RunId] = ()  # the runs that it has called and that have not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +336,11 @@ def _explain_pauses(facts: RunFacts) -> list[Cause]:
 def _explain_wait(facts: RunFacts) -> list[Cause]:
     run = facts.run
     wait = facts.wait
+    if facts.called:
+        count = count_of(len(facts.called), "run")
+        text = f"The run waits, without a worker, for {count} that it has called."
+        fix = f"tickwork explain {facts.called[0]}"
+        return [Cause(Why.WAITS_FOR_RUNS, text, fix, runs=tuple(facts.called[:CALLED_SHOWN]))]
     if wait is not None and wait.kind is StepKind.WAIT:
         limit = "" if wait.until else ", for ever"
         text = f"The run waits, without a worker{limit}: its step {wait.name!r}."

@@ -1,7 +1,7 @@
 """``RunContext``: what a handler, filter or hook can know and do about its run."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,12 +15,15 @@ from tickwork._handlers.flow import (
     IN_STEP,
     AsyncFlow,
     AttemptPayload,
+    CanCall,
     RunFlow,
     StepCodec,
     StepStore,
     WantedEvent,
+    gather_plans,
     no_run,
 )
+from tickwork._handlers.planned_run import PlannedRun, plan_call
 from tickwork._kernel.blocking_calls import BlockingCalls, blocks_event_loop
 from tickwork._kernel.instants import When
 from tickwork._payload.codec import SIZE_MAX, decode, encode
@@ -41,6 +44,7 @@ _log: Final = logging.getLogger("tickwork.worker")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+K = TypeVar("K")
 
 
 class CanDispatch(Protocol[P]):
@@ -330,6 +334,8 @@ class RunContext:
             raise InvalidTransition(
                 self.run_id, source=RunStatus.COMPLETED, target=RunStatus.COMPLETED
             )
+        if isinstance(job, PlannedRun):
+            job, args, kwargs = job.job, job.args, dict(job.kwargs)
         run = self._store.plan_run(job, args, kwargs)
         if run is not None:
             self.follow_ups = (*self.follow_ups, run)
@@ -409,6 +415,72 @@ class RunContext:
         wanted = WantedEvent(event, key, timeout, name)
         step = flow.resolve(wanted, flow.begin_wait(wanted))
         return flow.finish_wait(wanted, step, self.codec_of_type(type))
+
+    @overload
+    def call(
+        self, job: CanCall[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def call(self, job: CanCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(self, job: str, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def call(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call another job as a run of its own, and return what its handler returned.
+
+        The run is added once, however often this one is attempted. This run needs no worker while
+        it waits. ``job.named("second")`` tells two calls of one job apart. Options come with the
+        job: ``ctx.call(resize.queue("slow"), 7)``.
+
+        Raises:
+            SubRunFailed: It did not complete. Later attempts get the same error.
+            FlowChanged: Another job, or other arguments, were called under this name before.
+        """
+        planned = plan_call(job, args, kwargs)
+        flow = self._open_flow("call")
+        if flow is None:
+            return planned.call_directly("call")
+        run = self.plan(planned)
+        return flow.call([(planned.name or run.job, run)])[0]
+
+    @overload
+    def gather(
+        self, calls: Mapping[K, PlannedRun[Coroutine[Any, Any, R]]], /, *, name: str = "gather"
+    ) -> dict[K, R]: ...
+    @overload
+    def gather(
+        self, calls: Mapping[K, PlannedRun[R]], /, *, name: str = "gather"
+    ) -> dict[K, R]: ...
+    @overload
+    def gather(
+        self, *calls: PlannedRun[Coroutine[Any, Any, R]], name: str = "gather"
+    ) -> list[R]: ...
+    @overload
+    def gather(self, *calls: PlannedRun[R], name: str = "gather") -> list[R]: ...
+
+    def gather(self, *calls: Any, name: str = "gather") -> Any:
+        """Call several runs at once, and return their results in the order of the calls.
+
+        Write ``ctx.gather(resize.plan(1), resize.plan(2))``, or give a mapping to get one. It waits
+        for all of them, also if one fails.
+
+        Raises:
+            SubRunFailed: One did not complete; ``others`` has the errors of the rest.
+            FlowChanged: Other calls were gathered under this name before.
+        """
+        gathered = gather_plans(calls, name)
+        flow = self._open_flow("gather")
+        if flow is None:
+            plans = gathered.plans.values()
+            return gathered.collect([each.call_directly("gather") for each in plans])
+        runs = [(step, self.plan(each)) for step, each in gathered.plans.items()]
+        return gathered.collect(flow.call(runs))
+
+    def plan(self, planned: PlannedRun[Any]) -> NewRun:
+        """Make the run that was planned, without adding it. For steps."""
+        run = self._store.plan_run(planned.job, planned.args, planned.kwargs)
+        assert run is not None, planned
+        return run
 
     def callback_url(
         self, event: str, *, valid: timedelta | float | str, answers: Sequence[str] = ()

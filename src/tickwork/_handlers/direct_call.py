@@ -89,6 +89,9 @@ class _NullAttemptStore:
     def plan_run(self, *_: Any) -> None:
         return None
 
+    def decode_result(self, *_: Any) -> None:
+        return None
+
     def callback_url(self, *_: Any, **__: Any) -> str:
         return ""
 

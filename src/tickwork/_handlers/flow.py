@@ -8,26 +8,30 @@ calling its function. A sleep ends the attempt with :class:`SuspendRun`.
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from tickwork._domain.runs.outcome import ERROR_MAX, shorten
-from tickwork._domain.runs.run import Claim
-from tickwork._domain.runs.steps import NAME_MAX, STEPS_MAX, Step, StepKind, StepState
+from tickwork._domain.runs.run import Claim, NewRun
+from tickwork._domain.runs.steps import NAME_MAX, STEPS_MAX, Step, StepKind, StepState, SubRun
 from tickwork._domain.runs.stored_events import FOREVER, EventName
 from tickwork._domain.runs.stored_events import NAME_MAX as EVENT_NAME_MAX
+from tickwork._handlers.planned_run import PlannedRun, plan_call
 from tickwork._kernel.blocking_calls import BlockingCalls
 from tickwork._kernel.durations import as_duration, format_duration, later
 from tickwork._kernel.instants import When, as_instant
+from tickwork._kernel.plain_text import count_of
 from tickwork._payload.codec import decode, encode
 from tickwork.errors import (
     Discard,
     DuplicateStep,
     EventTimeout,
+    FlowChanged,
     FlowError,
     InvalidStep,
     LeaseLost,
@@ -36,11 +40,14 @@ from tickwork.errors import (
     Snooze,
     StepFailed,
     StepLimit,
+    SubRunFailed,
     SuspendRun,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+K = TypeVar("K")
 
 _CALLS: Final = BlockingCalls()
 
@@ -74,6 +81,10 @@ class StepStore(Protocol):
 
     def resolve_wait(self, claim: Claim, step: Step, event: EventName) -> Step | None:
         """Decide a wait by its event or its time, and store it; None if the claim was lost."""
+        ...
+
+    def decode_result(self, job: str, text: str | None) -> Any:
+        """Rebuild what the handler of a job has returned."""
         ...
 
     def save_steps_using(self, claim: Claim, connection: object, steps: Sequence[Step]) -> bool:
@@ -138,6 +149,18 @@ class FlowOwner(Protocol):
 
     def codec_of_type(self, kind: Any) -> StepCodec:
         """How values of this type are stored."""
+        ...
+
+    def plan(self, planned: PlannedRun[Any]) -> NewRun:
+        """Make the run, without adding it."""
+        ...
+
+
+class CanCall(Protocol[P, R_co]):
+    """A job, a draft, or a job under a name."""
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> PlannedRun[R_co]:
+        """Plan a run with these arguments of the handler."""
         ...
 
 
@@ -413,6 +436,59 @@ class RunFlow:
                 "Accept this data, or emit data of the type.",
             ) from error
 
+    # ------------------------------------------------------------ calls
+
+    def call(self, calls: Sequence[tuple[str, NewRun]]) -> list[Any]:
+        """The results of these runs, or suspend the run until all of them have ended.
+
+        Raises:
+            SuspendRun: They have not. Those that were not called before are added with it.
+            SubRunFailed: One of them did not complete.
+            FlowChanged: A name has another call than the one that is stored.
+        """
+        steps: list[Step] = []
+        new: list[SubRun] = []
+        for name, run in calls:
+            digest = _digest(run, len(calls))
+            step = self.use_name(name)
+            if step is None:
+                made = self._step(name, StepState.OPEN, None, is_secret=False)
+                step = made._replace(kind=StepKind.CALL, digest=digest)
+                new.append(SubRun(step, run))
+            elif step.kind is not StepKind.CALL:
+                raise InvalidStep(name, f"is stored as a {step.kind}.", "Use another name.")
+            elif step.digest != digest:
+                raise FlowChanged(name, run_id=step.ref or "")
+            steps.append(step)
+        missing = [step for step in steps if step.state is StepState.OPEN]
+        if missing:
+            self.suspension = SuspendRun(
+                f"waits for {count_of(len(missing), 'run')}: {missing[0].name}",
+                until=FOREVER,
+                steps=self.failed_steps(),
+                calls=new,
+                waits_for_runs=True,
+            )
+            raise self.suspension
+        failed = [_rebuild_end(step) for step in steps if step.state is StepState.FAILED]
+        if failed:
+            first, *others = failed
+            first.others = tuple(others)
+            raise first
+        return [
+            self._read_result(run.job, step) for (_, run), step in zip(calls, steps, strict=True)
+        ]
+
+    def _read_result(self, job: str, step: Step) -> Any:
+        try:
+            return self._store.decode_result(job, step.value)
+        except PayloadError as error:
+            raise InvalidStep(
+                step.name,
+                f"has a result that does not fit the job {job!r}: {self._mask(str(error))}",
+                "Accept the old type, or give the call a new name.",
+            ) from error
+
     # ------------------------------------------------------------ rows
 
     def _step(self, name: str, state: StepState, value: str | None, *, is_secret: bool) -> Step:
@@ -442,6 +518,37 @@ class RunFlow:
             "kind": kind.__qualname__,
             "reason": shorten(self._mask(reason), ERROR_MAX),
         }
+
+
+def _digest(run: NewRun, total: int) -> str:
+    text = "\0".join((run.job, run.args, str(total)))
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _rebuild_end(step: Step) -> SubRunFailed:
+    stored = decode(step.value or "null")
+    facts = stored if isinstance(stored, dict) else {}
+    job, status, reason = (str(facts.get(name, "")) for name in ("job", "status", "reason"))
+    return SubRunFailed(step.ref or "", job=job, status=status, reason=reason)
+
+
+class Gathered(NamedTuple):
+    """The runs of a gather, by the names of their steps, and how their results are returned."""
+
+    plans: dict[str, PlannedRun[Any]]
+    keys: list[Any] | None
+
+    def collect(self, results: Sequence[Any]) -> Any:
+        """The results as a list, or by the keys that were given."""
+        return list(results) if self.keys is None else dict(zip(self.keys, results, strict=True))
+
+
+def gather_plans(calls: Sequence[Any], name: str) -> Gathered:
+    """Name the runs of a gather: by their number, or by their key."""
+    if len(calls) == 1 and isinstance(calls[0], Mapping):
+        by_key = calls[0]
+        return Gathered({f"{name}[{key}]": each for key, each in by_key.items()}, list(by_key))
+    return Gathered({f"{name}[{place}]": each for place, each in enumerate(calls)}, None)
 
 
 def rebuild_failure(name: str, stored: Any) -> StepFailed:
@@ -591,6 +698,51 @@ class AsyncFlow:
         step = flow.begin_wait(wanted)
         resolved = await _CALLS.call(partial(flow.resolve, wanted, step))
         return flow.finish_wait(wanted, resolved, codec)
+
+    @overload
+    async def call(
+        self, job: CanCall[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def call(self, job: CanCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(self, job: str, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    async def call(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`RunContext.call`."""
+        planned = plan_call(job, args, kwargs)
+        flow = await self._open("call")
+        if flow is None:
+            return await _resolve(planned.call_directly("call"))
+        run = await _CALLS.call(partial(self._ctx.plan, planned))
+        return flow.call([(planned.name or run.job, run)])[0]
+
+    @overload
+    async def gather(
+        self, calls: Mapping[K, PlannedRun[Coroutine[Any, Any, R]]], /, *, name: str = "gather"
+    ) -> dict[K, R]: ...
+    @overload
+    async def gather(
+        self, calls: Mapping[K, PlannedRun[R]], /, *, name: str = "gather"
+    ) -> dict[K, R]: ...
+    @overload
+    async def gather(
+        self, *calls: PlannedRun[Coroutine[Any, Any, R]], name: str = "gather"
+    ) -> list[R]: ...
+    @overload
+    async def gather(self, *calls: PlannedRun[R], name: str = "gather") -> list[R]: ...
+
+    async def gather(self, *calls: Any, name: str = "gather") -> Any:
+        """As :meth:`RunContext.gather`."""
+        gathered = gather_plans(calls, name)
+        flow = await self._open("gather")
+        if flow is None:
+            plans = gathered.plans.values()
+            return gathered.collect([await _resolve(it.call_directly("gather")) for it in plans])
+        runs = await _CALLS.call(
+            lambda: [(step, self._ctx.plan(each)) for step, each in gathered.plans.items()]
+        )
+        return gathered.collect(flow.call(runs))
 
     async def _open(self, method: str) -> RunFlow | None:
         flow = self._ctx.find_flow(f"aio.{method}")

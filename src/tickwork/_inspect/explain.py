@@ -6,7 +6,7 @@ This module reads the facts from the database; ``_domain.explain`` draws the con
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from tickwork._define.registry import Registry
 from tickwork._domain.explain import (
@@ -28,7 +28,6 @@ from tickwork._domain.limits.debounce import Debounce
 from tickwork._domain.limits.limits import limit_of, room_of, slots_in
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import FINAL, Phase, RunStatus
-from tickwork._domain.runs.steps import Step
 from tickwork._inspect.backlogs import read_pauses
 from tickwork._inspect.run_reader import list_without_payloads
 from tickwork._inspect.runs import find_run_id
@@ -122,7 +121,7 @@ class Explainer:
                 turn=self._store.find_turn(run.id) if run.phase is Phase.BLOCKED else None,
                 ahead=self._count_ahead(run, now),
                 ahead_max=AHEAD_MAX,
-                wait=self._find_wait(run, now),
+                **self._find_wait(run, now),
                 debounce=self._find_debounce(run),
             )
         return Explanation(kind="run", name=run.id, causes=tuple(explain_run(facts)))
@@ -230,11 +229,13 @@ class Explainer:
         definition = self._registry.definitions().get(run.job)
         return None if definition is None else definition.spec.debounce
 
-    def _find_wait(self, run: Run, now: datetime) -> Step | None:
-        """The step for which the run waits."""
-        steps = self._store.load_steps(run.id) if run.was_suspended else ()
-        waits = [step for step in steps if not step.is_over(now)]
-        return waits[-1] if waits and run.phase is Phase.WAITING else None
+    def _find_wait(self, run: Run, now: datetime) -> dict[str, Any]:
+        """The step for which the run waits, and the runs that it has called."""
+        if run.phase is not Phase.WAITING or not run.was_suspended:
+            return {}
+        waits = [step for step in self._store.load_steps(run.id) if not step.is_over(now)]
+        called = [step.ref for step in waits if step.ref is not None]
+        return {"wait": waits[-1] if waits else None, "called": called}
 
     def _read_pauses(self, now: datetime) -> list[PauseFact]:
         return [

@@ -16,6 +16,7 @@ from tickwork._domain.identity import RunId
 from tickwork._domain.job import ScheduleRow
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import Phase
+from tickwork._domain.runs.steps import Step
 from tickwork._domain.schedules.zones import Zone
 from tickwork._inspect.activity import Activity, read_activity
 from tickwork._inspect.agenda import (
@@ -65,6 +66,7 @@ from tickwork._inspect.runs import (
     RunDetails,
     RunPresenter,
     RunView,
+    SubRunView,
     find_run_id,
 )
 from tickwork._inspect.schedule_details import ScheduleDetails, view_details
@@ -502,7 +504,29 @@ class Inspector:
             raise RunNotFound(run_id)
         causes = () if record.run.is_finished else self._explainer.explain_run(run_id).causes
         retries = self._store.find_retries(run_id) if record.run.is_finished else []
-        return self._presenter.view_record(record, causes, retries, now=self._clock.now())
+        return self._presenter.view_record(
+            record,
+            causes,
+            retries,
+            now=self._clock.now(),
+            children=self._list_children(record.steps),
+            callers=self._store.find_callers(run_id),
+        )
+
+    def _list_children(self, steps: Sequence[Step]) -> list[SubRunView]:
+        called = [(step.ref, step.name) for step in steps if step.ref is not None]
+        if not called:
+            return []
+        found = {run.id: run for run in self._store.get_runs([run_id for run_id, _ in called])}
+        return [
+            SubRunView(
+                id=run_id,
+                step=name,
+                job=found[run_id].job if run_id in found else "",
+                status=found[run_id].status if run_id in found else None,
+            )
+            for run_id, name in called
+        ]
 
     def waits(self, *, cursor: RunId | None = None, limit: int = 50) -> WaitList:
         """List the runs that wait for events, the oldest run first."""

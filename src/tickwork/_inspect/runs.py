@@ -88,6 +88,17 @@ class StepView:
     until: datetime | None  # of a sleep: when it ends
     value: Any  # what its function returned, or what it raised
     version: str  # of the application that stored it; empty if it has none
+    run: RunId | None  # of a call: the run that was called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubRunView:
+    """A run that another one has called."""
+
+    id: RunId
+    step: str  # the name of the call
+    job: str  # empty if its row was deleted
+    status: RunStatus | None  # null: its row was deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +111,8 @@ class RunDetails:
     log: list[LogLine]
     causes: list[Cause]  # empty if it has finished
     retries: list[RunId]  # the runs that repeat it, the first one first
+    children: list[SubRunView]  # the runs that it has called
+    callers: list[RunId]  # the runs that have called it
 
 
 class RunPresenter:
@@ -142,6 +155,8 @@ class RunPresenter:
         retries: list[RunId],
         *,
         now: datetime,
+        children: Sequence[SubRunView] = (),
+        callers: Sequence[RunId] = (),
     ) -> RunDetails:
         """A run with its attempts, steps and log. What an older version stored is masked, too."""
         mask = self._mask_of(record.run)
@@ -157,7 +172,10 @@ class RunPresenter:
             if step.is_secret:
                 return MASK
             value = mask_values(_decode(step.value), names, mask)
-            if step.state is StepState.FAILED and isinstance(value, dict):
+            is_failed = step.state is StepState.FAILED and isinstance(value, dict)
+            if is_failed and step.kind is StepKind.CALL:
+                return f"{value.get('status')}: {value.get('reason')}"
+            if is_failed:
                 return f"{value.get('kind')}: {value.get('reason')}"
             return value
 
@@ -175,12 +193,15 @@ class RunPresenter:
                     until=step.until,
                     value=show(step),
                     version=step.version,
+                    run=step.ref,
                 )
                 for step in record.steps
             ],
             log=[line._replace(message=mask(line.message)) for line in record.log],
             causes=list(causes),
             retries=retries,
+            children=list(children),
+            callers=list(callers),
         )
 
     def _mask_of(self, run: Run) -> SecretMask:

@@ -24,6 +24,7 @@ from tickwork._kernel.processes import ThisProcess
 from tickwork._stores.contract import LogLine, Store
 from tickwork._worker.attempts.attempt_runner import AttemptRunner
 from tickwork._worker.attempts.attempt_store import (
+    DecodeResult,
     HeldAttemptStore,
     PlanRun,
     PolledAttemptStore,
@@ -87,6 +88,7 @@ class WorkerContext:
     refresh_catalog: Callable[[], object]
     plan_run: PlanRun
     find_callbacks: Callable[[], Callbacks]
+    decode_result: DecodeResult
     lifecycle: Lifecycle
     version: WorkerVersion
     url: str
@@ -121,6 +123,7 @@ class WorkerContext:
             clock=self.clock,
             plan_run=self.plan_run,
             find_callbacks=self.find_callbacks,
+            decode_result=self.decode_result,
             version=self.version.application,
         )
 
@@ -207,6 +210,7 @@ def build_core(
         "held": held,
         "plan_run": context.plan_run,
         "find_callbacks": context.find_callbacks,
+        "decode_result": context.decode_result,
         "log_capture": context.log_capture,
         "version": context.version.application,
     }

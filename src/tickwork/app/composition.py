@@ -486,6 +486,7 @@ class Services:
             refresh_catalog=catalog.refresh,
             plan_run=partial(plan_run, Dispatcher(self, self._app.registry)),
             find_callbacks=lambda: self.callbacks,
+            decode_result=self.runs.decode_result,
             on_follow_ups=self.inserter.report_follow_ups,
         )
 

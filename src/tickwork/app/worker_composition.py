@@ -23,7 +23,7 @@ from tickwork._stores.contract import Store
 from tickwork._watch.alert_recorder import AlertRecorder
 from tickwork._watch.watcher import AlertService, Watcher
 from tickwork._worker.attempt_core import WorkerContext
-from tickwork._worker.attempts.attempt_store import PlanRun
+from tickwork._worker.attempts.attempt_store import DecodeResult, PlanRun
 from tickwork._worker.attempts.known_jobs import KnownJobs
 from tickwork._worker.attempts.log_capture import LogCapture
 from tickwork._worker.attempts.reporter import Reporter
@@ -44,6 +44,7 @@ def build_context(
     refresh_catalog: Callable[[], object],
     plan_run: PlanRun,
     find_callbacks: Callable[[], Callbacks],
+    decode_result: DecodeResult,
     on_follow_ups: Callable[[Sequence[NewRun]], None],
 ) -> WorkerContext:
     """Build what workers, single passes and remote processes of an application share."""
@@ -70,6 +71,7 @@ def build_context(
         refresh_catalog=refresh_catalog,
         plan_run=plan_run,
         find_callbacks=find_callbacks,
+        decode_result=decode_result,
         lifecycle=app.lifecycle,
         version=WorkerVersion(VERSION, app.settings.version, read_zone_version()),
         url=app.settings.url,

@@ -462,6 +462,23 @@ def details_parts(details: RunDetails, now: datetime, *, is_full: bool) -> Itera
             ],
             title="Steps",
         )
+    if details.children or details.callers:
+        yield TextTable(
+            [Column("run"), Column("job"), Column("status"), Column("call", is_flexible=True)],
+            [
+                *((caller, "", "", "has called this run") for caller in details.callers),
+                *(
+                    (
+                        each.id,
+                        each.job,
+                        "deleted" if each.status is None else styled(each.status),
+                        each.step,
+                    )
+                    for each in details.children
+                ),
+            ],
+            title="Calls",
+        )
     for attempt in details.attempts:
         if attempt.traceback and (is_full or attempt is details.attempts[-1]):
             lines = attempt.traceback.rstrip().splitlines()
@@ -566,6 +583,8 @@ def _after(what: str, started_at: datetime | None, ended_at: datetime) -> str:
 def _step_text(step: StepView, now: datetime) -> str:
     if step.until is not None and step.value is None:
         return f"until {shown(step.until)} ({relative(step.until, now)})"
+    if step.run is not None and step.value is None:
+        return f"run {step.run}"
     return _text(step.value)
 
 

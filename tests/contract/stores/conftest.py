@@ -176,7 +176,7 @@ EMPTIED = [
         *("run", "history", "attempt", "log", "slot", "limit", "unique", "schedule", "job"),
         "definition",
         *("pause", "worker", "lock", "rate", "start", "audit", "alert", "request", "rollup"),
-        *("step", "event", "wait", "outbox"),
+        *("step", "event", "wait", "edge", "outbox"),
     )
 ]
 

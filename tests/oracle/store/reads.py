@@ -180,6 +180,15 @@ class OracleReads(TableHolder):
                     )
         return WaitPage(waits, found[-1][0] if len(found) == limit else None)
 
+    def find_callers(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
+        with self._reading() as tables:
+            found = [
+                caller
+                for caller, steps in tables.steps.items()
+                if any(step.ref == run_id for step in steps.values())
+            ]
+        return sorted(found)[:limit]
+
     def find_retries(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
         with self._reading() as tables:
             runs = [*tables.runs.values(), *tables.history.values()]

@@ -22,6 +22,7 @@ from oracle.store.transitions import (
     finish,
     finish_completed,
     is_claim_valid,
+    release,
     steps_of,
     update_job_rows,
     wake_run,
@@ -289,7 +290,10 @@ class OracleRuns(TableHolder):
         with self._writing() as tables:
             keys = {run.blocked_on for run in tables.runs.values() if run.blocked_on is not None}
             set_missing_turns(tables, filter(is_rate, keys))
-            return unblock(tables, keys, limit=limit)
+            lost = [edge for edge in tables.edges if edge[0] not in tables.runs]
+            for child in sorted({edge[0] for edge in lost}):
+                release(tables, child, now=now)
+            return unblock(tables, keys, limit=limit) + len(lost)
 
     def unblock_rated(self, *, now: datetime, limit: int) -> int:
         with self._writing() as tables:
@@ -412,7 +416,14 @@ class OracleRuns(TableHolder):
     def work_outbox(self, *, now: datetime, limit: int) -> int:
         with self._writing() as tables:
             done = sorted(tables.outbox.items())[:limit]
+            callers = [(row_id, each) for row_id, each in done if isinstance(each, str)]
+            for row_id, caller in callers:
+                _cancel_calls(tables, caller, now=now)
+                del tables.outbox[row_id]
+            if callers:
+                return len(callers)
             for event_id, name in done:
+                assert isinstance(name, EventName), name
                 for run_id in [each for each, wanted in tables.waits.items() if wanted == name]:
                     wake_run(tables, run_id, now=now)
                     del tables.waits[run_id]
@@ -570,6 +581,22 @@ def cancel_runs_of(
     ]
     unblock(tables, [key for run in canceled for key in run.limit_keys])
     return len(runs)
+
+
+CALLER_ENDED = "The run that called it ended without success."
+
+
+def _cancel_calls(tables: Tables, caller: RunId, *, now: datetime) -> None:
+    """Cancel the runs that this one has called, unless others wait for them, too."""
+    edges = [edge for edge in tables.edges if edge[1] == caller]
+    own = {edge[0] for edge in edges if tables.edges[edge]}
+    for edge in edges:
+        del tables.edges[edge]
+    for child in sorted(own - {edge[0] for edge in tables.edges}):
+        if child in tables.runs:
+            run = tables.runs[child]
+            if _cancel(tables, run, now=now, reason=CALLER_ENDED) is ChangeResult.DONE:
+                unblock(tables, run.limit_keys)
 
 
 def _cancel(tables: Tables, run: Run, *, now: datetime, reason: str) -> ChangeResult:

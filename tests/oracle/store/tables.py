@@ -98,7 +98,10 @@ class Tables:
     steps: dict[RunId, dict[str, Step]] = field(default_factory=OracleTable)  # by name
     events: dict[EventName, NewEvent] = field(default_factory=OracleTable)
     waits: dict[RunId, EventName] = field(default_factory=OracleTable)
-    outbox: dict[str, EventName] = field(default_factory=OracleTable)
+    # An event, or the id of a run that ended without success and has called others.
+    outbox: dict[str, EventName | RunId] = field(default_factory=OracleTable)
+    # Calls whose run has not ended, by that run, the caller and the step: is the run its own?
+    edges: dict[tuple[RunId, RunId, str], bool] = field(default_factory=OracleTable)
     slots: dict[RunId, frozenset[str]] = field(default_factory=OracleTable)  # keys, by run
     uniques: dict[str, Protected] = field(default_factory=OracleTable)
     schedules: dict[ScheduleId, ScheduleRow] = field(default_factory=OracleTable)

@@ -9,11 +9,11 @@ from oracle.store.rows import replace_fields
 from oracle.store.tables import Tables
 from tickwork._domain.identity import RunId
 from tickwork._domain.rollups import EndedRuns, Rollup, count_runs, count_transitions
-from tickwork._domain.runs.links import SUSPENDED, WAITS
+from tickwork._domain.runs.links import CALLED, CALLS, SUSPENDED, WAITS
 from tickwork._domain.runs.outcome import OutcomeKind
 from tickwork._domain.runs.run import Claim, Run
 from tickwork._domain.runs.status import Phase, RunStatus
-from tickwork._domain.runs.steps import Step
+from tickwork._domain.runs.steps import Step, StepState, SubRun, describe_end
 from tickwork._domain.runs.transitions import Transition, cancel_suspension
 from tickwork._domain.skips import (
     NewSkip,
@@ -24,6 +24,7 @@ from tickwork._domain.skips import (
     may_merge,
     plan_skips,
 )
+from tickwork._kernel.ids import first_id
 from tickwork._stores.contract import Attempt, JobRow
 
 # After these outcomes the handler has not finished its work: the job row stays as it is.
@@ -80,6 +81,52 @@ def wake_run(tables: Tables, run_id: RunId, *, now: datetime) -> None:
         tables.runs[run_id] = replace_fields(run, phase=Phase.READY, due_at=now)
 
 
+def _add_calls(tables: Tables, parent: RunId, calls: Sequence[SubRun]) -> None:
+    """Add the runs that a suspended run calls, and remember that it waits for them."""
+    for answer, call in zip(add_runs(tables, [each.run for each in calls]), calls, strict=True):
+        if answer.is_new:
+            child = tables.runs[answer.run_id]
+            tables.runs[child.id] = replace_fields(child, links=child.links | CALLED)
+        add_steps(tables, parent, [call.step._replace(ref=answer.run_id)])
+        tables.edges[answer.run_id, parent, call.step.name] = answer.is_new
+
+
+def release(tables: Tables, child: RunId, *, now: datetime) -> None:
+    """Settle the calls of a run that has ended; callers that wait for no other one continue."""
+    for edge in [each for each in tables.edges if each[0] == child]:
+        _settle_call(tables, *edge)
+        _wake_without_calls(tables, edge[1], now=now)
+
+
+def _settle_call(tables: Tables, child: RunId, parent: RunId, name: str) -> None:
+    ended = tables.history.get(child)
+    job, status, reason = "", "deleted", "Its row was deleted."
+    if ended is not None:
+        job, status, reason = ended.job, ended.status.value, ended.reason
+    is_done = ended is not None and ended.status is RunStatus.COMPLETED
+    step = tables.steps.get(parent, {}).get(name)
+    if step is not None and step.state is StepState.OPEN:
+        settled = step._replace(
+            state=StepState.DONE if is_done else StepState.FAILED,
+            value=ended.result
+            if is_done and ended is not None
+            else describe_end(job, status, reason),
+        )
+        tables.steps[parent] = {**tables.steps[parent], name: settled}
+    tables.edges.pop((child, parent, name), None)
+
+
+def _wake_without_calls(tables: Tables, parent: RunId, *, now: datetime) -> None:
+    if not any(edge[1] == parent for edge in tables.edges):
+        wake_run(tables, parent, now=now)
+
+
+def leave_calls(tables: Tables, run_id: RunId, *, now: datetime) -> None:
+    """Leave a row in the outbox, if the run has called others that have not ended."""
+    if any(parent == run_id for _, parent, _ in tables.edges):
+        tables.outbox[first_id(now)[:-12] + run_id[-12:]] = run_id
+
+
 def steps_of(tables: Tables, run_id: RunId) -> list[Step]:
     """The steps of a run, in the order in which they were stored."""
     steps = tables.steps.get(run_id, {}).values()
@@ -99,6 +146,8 @@ def write_steps(tables: Tables, steps: Sequence[Transition], *, touches_jobs: bo
             _add_attempt(tables, run, step, started_at)
         if step.steps:
             add_steps(tables, run.id, step.steps)
+        if step.calls:
+            _add_calls(tables, run.id, step.calls)
         if step.is_final:
             freed |= finish(
                 tables,
@@ -141,7 +190,13 @@ def count_ended(tables: Tables, run_id: RunId) -> None:
 
 
 def finish(
-    tables: Tables, run: Run, *, outcome: OutcomeKind, ended_at: datetime, **facts: Any
+    tables: Tables,
+    run: Run,
+    *,
+    outcome: OutcomeKind,
+    ended_at: datetime,
+    releases: bool = True,
+    **facts: Any,
 ) -> frozenset[str]:
     """Move a run to history with these values; return the keys of the slots it held."""
     del tables.runs[run.id]
@@ -159,6 +214,10 @@ def finish(
         **facts,
     )
     free_unique_keys(tables, run.id, now=ended_at)
+    if run.links & CALLS and facts["status"] is not RunStatus.COMPLETED:
+        leave_calls(tables, run.id, now=ended_at)
+    if run.links & CALLED and releases:
+        release(tables, run.id, now=ended_at)
     return free_slots(tables, run.id, is_final=True)
 
 
@@ -173,6 +232,7 @@ def complete_run(tables: Tables, claim: Claim, *, now: datetime, result: str | N
         status=step.to_status,
         outcome=step.outcome,
         ended_at=now,
+        releases=False,
         result=result,
         reason="",
     )
@@ -188,6 +248,8 @@ def finish_completed(tables: Tables, claims: Iterable[Claim]) -> list[RunId]:
             continue
         assert ended.ended_at is not None, ended
         steps.append(_completed(claim, ended.ended_at))
+        if claim.links & CALLED:
+            release(tables, claim.run_id, now=ended.ended_at)
     unblock(tables, {key for step in steps for key in step.claim.limit_keys})
     _mark_skips(tables, [step for step in steps if step.claim.is_fired])
     update_job_rows(tables, steps)
@@ -202,6 +264,7 @@ def _give_back(tables: Tables, run: Run, step: Transition) -> None:
     assert step.due_at is not None, step
     is_suspension = step.outcome is OutcomeKind.SUSPENDED
     links = (SUSPENDED if is_suspension else 0) | (WAITS if step.wait is not None else 0)
+    links |= CALLS if step.waits_for_runs else 0
     tables.claim_tags.pop(run.id, None)
     tables.runs[run.id] = replace_fields(
         run,
@@ -219,6 +282,11 @@ def _give_back(tables: Tables, run: Run, step: Transition) -> None:
         links=run.links | links,
         expires_at=None if is_suspension else run.expires_at,
     )
+    if step.waits_for_runs:
+        for child, parent, name in list(tables.edges):
+            if parent == run.id and child in tables.history:
+                _settle_call(tables, child, parent, name)
+        _wake_without_calls(tables, run.id, now=step.ended_at)
     if step.wait is not None and step.wait in tables.events:
         wake_run(tables, run.id, now=step.ended_at)
     elif step.wait is not None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from tickwork._domain.runs.retry import ANY_ERROR, RetryErrors
-from tickwork._domain.runs.steps import Step
+from tickwork._domain.runs.steps import Step, SubRun
 from tickwork._domain.runs.stored_events import EventName
 from tickwork._kernel.durations import as_duration
 from tickwork._payload.codec import encode
@@ -79,6 +79,8 @@ class Suspended(NamedTuple):
     reason: str = ""
     steps: tuple[Step, ...] = ()
     wait: EventName | None = None
+    calls: tuple[SubRun, ...] = ()
+    waits_for_runs: bool = False  # those of the calls, and of earlier ones
 
 
 class Skipped(NamedTuple):
@@ -218,7 +220,14 @@ def outcome_of_exception(
     try:
         match error:
             case SuspendRun():
-                return Suspended(error.until, error.reason, tuple(error.steps), error.wait)
+                return Suspended(
+                    error.until,
+                    error.reason,
+                    tuple(error.steps),
+                    error.wait,
+                    tuple(error.calls),
+                    error.waits_for_runs,
+                )
             case FlowError():
                 return _build_failure(error, traceback, mask)._replace(retry=False)
             case Snooze():

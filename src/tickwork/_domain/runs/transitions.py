@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, assert_never
 
+from tickwork._domain.runs.links import CALLED
 from tickwork._domain.runs.outcome import (
     Canceled,
     Crashed,
@@ -19,7 +20,7 @@ from tickwork._domain.runs.outcome import (
 from tickwork._domain.runs.retry import RETRY_LATER_POLICY, NoRetry, RetryPolicy
 from tickwork._domain.runs.run import CRASHES_MAX, Claim, NewRun
 from tickwork._domain.runs.status import Phase, RunStatus
-from tickwork._domain.runs.steps import Step
+from tickwork._domain.runs.steps import Step, SubRun
 from tickwork._domain.runs.stored_events import EventName
 from tickwork._kernel.durations import later
 from tickwork._kernel.plain_text import count_of
@@ -65,6 +66,8 @@ class Transition(NamedTuple):
     follow_ups: tuple[NewRun, ...] = ()  # added in the transaction that writes this success
     steps: tuple[Step, ...] = ()  # added in the transaction that writes this suspension
     wait: EventName | None = None  # of a suspension: the event that continues the run
+    calls: tuple[SubRun, ...] = ()  # of a suspension: runs to add
+    waits_for_runs: bool = False  # of a suspension: the ends of other runs continue it
 
     @property
     def is_final(self) -> bool:
@@ -92,7 +95,11 @@ class Transition(NamedTuple):
         """
         match self.outcome:
             case OutcomeKind.SUCCEEDED:
-                return self.claim.attempt > 1 or self.claim.crashes > 0 or self.claim.links > 0
+                return (
+                    self.claim.attempt > 1
+                    or self.claim.crashes > 0
+                    or self.claim.links & ~CALLED > 0
+                )
             case OutcomeKind.SKIPPED | OutcomeKind.POSTPONED:
                 return False
             case OutcomeKind.CRASHED:
@@ -187,7 +194,9 @@ def settle(
 
 def cancel_suspension(transition: Transition) -> Transition:
     """The transition of a run that suspends itself after its cancellation was requested."""
-    return transition._replace(to_status=RunStatus.CANCELED, due_at=None, wait=None)
+    return transition._replace(
+        to_status=RunStatus.CANCELED, due_at=None, wait=None, calls=(), waits_for_runs=False
+    )
 
 
 def reap(
@@ -297,6 +306,8 @@ def _settle_suspension(claim: Claim, suspended: Suspended, *, now: datetime) -> 
         reason=suspended.reason,
         steps=suspended.steps,
         wait=suspended.wait,
+        calls=suspended.calls,
+        waits_for_runs=suspended.waits_for_runs,
     )
 
 

@@ -198,6 +198,8 @@ STEP: Final = (
     StoredColumn("value", PAYLOAD_OR_NONE),
     StoredColumn("is_secret", FLAG),
     StoredColumn("version"),
+    StoredColumn("ref", TEXT_OR_NONE),
+    StoredColumn("digest"),
 )
 assert tuple(column.name for column in STEP) == Step._fields, STEP
 LOG: Final = (

@@ -22,7 +22,7 @@ from tickwork._domain.job import (
 from tickwork._domain.limits.limits import check_key, check_slots
 from tickwork._domain.limits.rates import Rate, window_of
 from tickwork._domain.rollups import Histogram, Rollup, RollupLevel
-from tickwork._domain.runs.links import SUSPENDED, WAITS
+from tickwork._domain.runs.links import CALLS, SUSPENDED, WAITS
 from tickwork._domain.runs.outcome import OutcomeKind
 from tickwork._domain.runs.replacement import ReplacedRun, WaitingRun
 from tickwork._domain.runs.run import PRIORITY_LIMIT, Claim, NewRun, Run
@@ -639,7 +639,8 @@ def _links_of(transition: Transition) -> int:
     """The bits that the run gets."""
     if transition.outcome is not OutcomeKind.SUSPENDED:
         return 0
-    return SUSPENDED if transition.wait is None else SUSPENDED | WAITS
+    waits = 0 if transition.wait is None else WAITS
+    return SUSPENDED | waits | (CALLS if transition.waits_for_runs else 0)
 
 
 def attempt_row(transition: Transition) -> Row:

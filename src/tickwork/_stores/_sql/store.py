@@ -25,6 +25,7 @@ from tickwork._stores._sql.migrate import check_version
 from tickwork._stores._sql.operations import (
     alerts,
     audit,
+    calls,
     control,
     flows,
     inserts,
@@ -113,6 +114,7 @@ class SqlStore(ABC):
 
     url: str
     query: Queries
+    _swept_edges: RunId | None = None  # the last run whose callers sweep() checked
     _swept_up_to: str = ""  # the last limit key that sweep() checked
     caller_transaction: object = None
     _origin: "SqlStore | None" = None  # stays open: a store in memory closes its connection
@@ -332,7 +334,11 @@ class SqlStore(ABC):
         after = self._swept_up_to
         swept = self._write(limits.sweep, now=now, limit=limit, after=after)
         count, self._swept_up_to = swept
-        return count
+        begin = self._swept_edges or flows.FIRST_ID
+        settled, self._swept_edges = self._write(
+            calls.sweep_calls, now=now, limit=limit, after=begin
+        )
+        return count + settled
 
     unblock_rated = writer_of(rates.unblock_rated)
     ready_pairs = reader_of(claims.ready_pairs)
@@ -342,6 +348,7 @@ class SqlStore(ABC):
     load_steps = reader_of(flows.load_steps)
     emit = writer_of(flows.emit)
     find_event = reader_of(flows.find_event)
+    find_callers = reader_of(calls.find_callers)
     list_waits = reader_of(flows.list_waits)
     resolve_wait = writer_of(flows.resolve_wait)
     work_outbox = writer_of(flows.work_outbox)

@@ -544,6 +544,9 @@ class ReadStore(Protocol):
     def list_waits(self, *, after: RunId | None = None, limit: int) -> WaitPage:
         """Suspended runs that wait for events, in the order of their ids, after this one."""
 
+    def find_callers(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
+        """The runs that have called this one, unfinished or finished."""
+
     def find_retries(self, run_id: RunId, *, limit: int = 10) -> list[RunId]:
         """The runs that repeat this one, oldest first."""
 

@@ -26,6 +26,9 @@ no accident, and the next attempt continues after the last stored step."""
 PlanRun: TypeAlias = Callable[[object, tuple[Any, ...], Mapping[str, Any]], NewRun]
 """Makes a run of a job, or of a draft, without adding it."""
 
+DecodeResult: TypeAlias = Callable[[str, str | None], Any]
+"""Rebuilds what the handler of a job has returned."""
+
 
 class RowAttemptStore:
     def __init__(
@@ -35,11 +38,13 @@ class RowAttemptStore:
         clock: Clock,
         plan_run: PlanRun,
         find_callbacks: Callable[[], Callbacks],
+        decode_result: DecodeResult,
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
         self._store = store
         self._find_callbacks = find_callbacks
+        self.decode_result = decode_result
         self.version: str = version
         self._clock = clock
         self._log_capture = log_capture
@@ -156,6 +161,7 @@ class HeldAttemptStore(RowAttemptStore):
         held: HeldRuns,
         plan_run: PlanRun,
         find_callbacks: Callable[[], Callbacks],
+        decode_result: DecodeResult,
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
@@ -164,6 +170,7 @@ class HeldAttemptStore(RowAttemptStore):
             clock=clock,
             plan_run=plan_run,
             find_callbacks=find_callbacks,
+            decode_result=decode_result,
             log_capture=log_capture,
             version=version,
         )
@@ -193,6 +200,7 @@ class PolledAttemptStore(HeldAttemptStore):
         heartbeat: Heartbeat,
         plan_run: PlanRun,
         find_callbacks: Callable[[], Callbacks],
+        decode_result: DecodeResult,
         log_capture: LogCapture | None = None,
         version: str = "",
     ) -> None:
@@ -202,6 +210,7 @@ class PolledAttemptStore(HeldAttemptStore):
             held=held,
             plan_run=plan_run,
             find_callbacks=find_callbacks,
+            decode_result=decode_result,
             log_capture=log_capture,
             version=version,
         )

@@ -87,6 +87,8 @@ One by one they would cost a transaction each, a hundred a second.
 OUTBOX_MAX: Final = 100
 """The most rows of the outbox that one transaction works off, so that its locks are short."""
 
+OUTBOX_BATCHES: Final = 20
+
 LONGEST: Final = 1.0
 """Seconds after which the timer looks again. A notification that was lost costs at most so much."""
 
@@ -241,8 +243,17 @@ class Timer:
 
 
 def work_outbox(store: Store, clock: Clock) -> int:
-    """Do the work that committed transactions have left, at most one batch."""
-    return store.work_outbox(now=clock.now(), limit=OUTBOX_MAX)
+    """Do the work that committed transactions have left, a few batches of it.
+
+    A run that is canceled may have called others, which are canceled by the next batch.
+    """
+    total = 0
+    for _ in range(OUTBOX_BATCHES):
+        done = store.work_outbox(now=clock.now(), limit=OUTBOX_MAX)
+        total += done
+        if not done:
+            break
+    return total
 
 
 class TimerService(RepeatedService):

@@ -235,6 +235,8 @@ class RunPages(PageRenderer):
                 "steps": found.steps,
                 "log": found.log,
                 "retries": found.retries,
+                "children": found.children,
+                "callers": found.callers,
                 "causes": found.causes,
                 "progress": None if run.progress is None else read_progress(run.progress),
                 "command": shlex.join(words),

@@ -52,6 +52,7 @@ class RunnerHarness:
                 held=self.held,
                 plan_run=UNUSED,
                 find_callbacks=UNUSED,
+                decode_result=UNUSED,
             ),
             bus=self.bus,
             find=app.registry.definitions().get,

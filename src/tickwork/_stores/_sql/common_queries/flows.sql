@@ -5,6 +5,7 @@ SELECT :id::uuid, {step_columns} FROM tickwork_step FORCE INDEX (PRIMARY)
 WHERE run = :old::uuid
   AND (
       (kind = 'step' AND state = 'done')
+      OR (kind = 'call' AND state = 'done')
       OR (kind = 'sleep' AND (state = 'done' OR until <= :now::bigint))
   );
 
@@ -25,11 +26,11 @@ WHERE tenant = :tenant::text AND event = :event::text AND {key} = :key::text;
 
 -- name: insert_outbox
 INSERT INTO tickwork_outbox (id, kind, tenant, event, {key})
-VALUES (:id::uuid, 'event', :tenant::text, :event::text, :key::text)
+VALUES (:id::uuid, :kind::text, :tenant::text, :event::text, :key::text)
 {keep_first};
 
 -- name: take_outbox
-SELECT id, tenant, event, {key} FROM tickwork_outbox FORCE INDEX (PRIMARY)
+SELECT id, kind, tenant, event, {key} FROM tickwork_outbox FORCE INDEX (PRIMARY)
 ORDER BY id
 LIMIT :limit::bigint
 {skip_locked};
@@ -81,6 +82,12 @@ WHERE id {in_ids}
 ORDER BY id
 {skip_locked};
 
+-- name: lock_called
+SELECT id, status, limit_keys, links FROM tickwork_run FORCE INDEX (PRIMARY)
+WHERE id {in_ids}
+ORDER BY id
+{for_update};
+
 -- name: wake_runs
 -- The rows are locked already.
 UPDATE tickwork_run FORCE INDEX (PRIMARY)
@@ -96,6 +103,40 @@ WHERE run = :run::uuid AND name = :name::text AND state = 'open';
 UPDATE tickwork_step FORCE INDEX (PRIMARY)
 SET state = 'done'
 WHERE run = :run::uuid AND kind = 'sleep' AND state = 'open';
+
+-- name: mark_called
+UPDATE tickwork_run FORCE INDEX (PRIMARY) SET links = links | :links::integer WHERE id {in_ids};
+
+-- name: edges_of_children
+SELECT child, parent, step FROM tickwork_edge FORCE INDEX (PRIMARY)
+WHERE child {in_ids}
+ORDER BY child, parent, step;
+
+-- name: edges_of_parents
+SELECT parent, child, is_own FROM tickwork_edge FORCE INDEX (parent)
+WHERE parent {in_ids}
+ORDER BY child, parent;
+
+-- name: edges_after
+SELECT DISTINCT child FROM tickwork_edge FORCE INDEX (PRIMARY)
+WHERE child > :after::uuid
+ORDER BY child
+LIMIT :limit::bigint;
+
+-- name: delete_edge
+DELETE FROM tickwork_edge
+WHERE child = :child::uuid AND parent = :parent::uuid;
+
+-- name: ends_of_runs
+SELECT id, job, status, result, reason FROM tickwork_history FORCE INDEX (PRIMARY) WHERE id {in_ids};
+
+-- name: settle_call
+UPDATE tickwork_step FORCE INDEX (PRIMARY)
+SET state = :state::text, value = :value::text
+WHERE run = :run::uuid AND name = :name::text AND state = 'open';
+
+-- name: find_callers
+SELECT run FROM tickwork_step FORCE INDEX (ref) WHERE ref = :id::uuid ORDER BY run LIMIT :limit::bigint;
 
 -- name: prune_events
 DELETE FROM tickwork_event WHERE until < :now::bigint;

@@ -42,7 +42,7 @@ UNION ALL
 SELECT 1, name, slots, override FROM tickwork_limit;
 
 -- name: lock_run
-SELECT status, phase, token, limit_keys FROM tickwork_run WHERE id = :id::uuid {for_update};
+SELECT status, phase, token, limit_keys, links FROM tickwork_run WHERE id = :id::uuid {for_update};
 
 -- name: is_finished
 SELECT count(*) FROM tickwork_history WHERE id = :id::uuid;

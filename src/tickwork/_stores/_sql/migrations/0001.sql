@@ -248,9 +248,14 @@ CREATE TABLE tickwork_step (
     value     {text},
     is_secret INTEGER NOT NULL,
     version   {name} NOT NULL,
+    ref       {id},
+    digest    {word} NOT NULL,
+-- for: mysql
+    KEY ref (ref),
+-- end
     PRIMARY KEY (run, name),
     CHECK (place >= 0 AND token >= 0 AND (is_secret = 0 OR is_secret = 1)),
-    CHECK (kind = 'step' OR kind = 'sleep' OR kind = 'wait'),
+    CHECK (kind = 'step' OR kind = 'sleep' OR kind = 'wait' OR kind = 'call'),
     CHECK (state = 'open' OR state = 'done' OR state = 'failed' OR state = 'timeout')
 ) {rows};
 
@@ -281,7 +286,21 @@ CREATE TABLE tickwork_wait (
     PRIMARY KEY (run)
 ) {rows};
 
--- Work that a committed transaction has left: an event whose runs are to be woken.
+-- A run that waits for the end of another one, which it has called. Without ``is_own``, the other
+-- run existed before: its unique key was taken.
+CREATE TABLE tickwork_edge (
+    child  {id} NOT NULL,
+    parent {id} NOT NULL,
+    step   {name} NOT NULL,
+    is_own INTEGER NOT NULL,
+-- for: mysql
+    KEY parent (parent),
+-- end
+    PRIMARY KEY (child, parent, step)
+) {replaced_rows};
+
+-- Work that a committed transaction has left: an event whose runs are to be woken, or a run that
+-- ended without success, and whose calls are to be canceled (its id is the key).
 CREATE TABLE tickwork_outbox (
     id     {id} NOT NULL,
     kind   {word} NOT NULL,
@@ -289,12 +308,14 @@ CREATE TABLE tickwork_outbox (
     event  {name} NOT NULL,
     {key}  {name} NOT NULL,
     PRIMARY KEY (id),
-    CHECK (kind = 'event')
+    CHECK (kind = 'event' OR kind = 'caller')
 ) {replaced_rows};
 
 -- for: postgres sqlite
 CREATE INDEX tickwork_event_until ON tickwork_event (until);
 CREATE INDEX tickwork_wait_event ON tickwork_wait (event, key, run);
+CREATE INDEX tickwork_edge_parent ON tickwork_edge (parent);
+CREATE INDEX tickwork_step_ref ON tickwork_step (ref) WHERE ref IS NOT NULL;
 -- end
 
 -- for: postgres

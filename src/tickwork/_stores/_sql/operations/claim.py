@@ -11,6 +11,7 @@ from tickwork._domain.runs.status import RunStatus
 from tickwork._stores._sql.columns import CLAIM, names
 from tickwork._stores._sql.era_memory import BEGINNING
 from tickwork._stores._sql.faults import report_fault
+from tickwork._stores._sql.operations.calls import find_edges, leave_calls, release
 from tickwork._stores._sql.operations.eras import (
     NO_ERAS,
     EraView,
@@ -240,6 +241,12 @@ def end_unusable(query: Queries, runs: Sequence[UnusableRun]) -> Operation[None]
     yield query.command("end_unusable", many=rows)
     yield query.command("delete_waits", ids=sorted(run.run_id for run in runs))
     yield from count_history(query, [run.run_id for run in runs])
+    ids, now = [run.run_id for run in runs], max(run.ended_at for run in runs)
+    yield from leave_calls(query, ids, now=now)
+    edges = yield from find_edges(query, ids)
+    if edges:
+        yield query.command("lock_gates", gates=sorted({edge.gate for edge in edges}))
+        yield from release(query, edges, now=now)
     for run_id, _, reason, *_ in rows:
         report_fault("tickwork_run", run_id, reason)
 

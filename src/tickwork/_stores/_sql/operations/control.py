@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from tickwork._domain.identity import RunId, WorkerId
-from tickwork._domain.limits.limits import slots_in
+from tickwork._domain.limits.limits import gate_of, slots_in
+from tickwork._domain.runs.links import CALLED, CALLS
 from tickwork._domain.runs.status import RunStatus
 from tickwork._domain.shared_names import DefinitionRow
+from tickwork._stores._sql.operations.calls import find_edges, leave_calls, release
 from tickwork._stores._sql.operations.limits import free_slots
 from tickwork._stores._sql.operations.notifications import is_soon, notify_all
 from tickwork._stores._sql.operations.rollups import count_history
@@ -24,6 +26,7 @@ from tickwork._stores._sql.rows import (
 from tickwork._stores._sql.statement import Operation, Rows
 from tickwork._stores.contract import ChangeResult, LockRow, Pause, PauseKind, WorkerRow
 
+CALLER_ENDED: Final = "The run that called it ended without success."
 CANCEL_MAX: Final = 10_000
 """The most runs of schedules that one call cancels."""
 
@@ -34,11 +37,11 @@ def cancel(
     rows = yield query("lock_run", id=run_id)
     if not rows:
         return (yield from _finished_or_unknown(query, run_id))
-    status, _, _, limit_keys = rows[0]
+    status, _, _, limit_keys, links = rows[0]
     if status == RunStatus.RUNNING:
         yield query.command("request_cancel", id=run_id, now=micros(now))
         return ChangeResult.REQUESTED
-    yield from _cancel_waiting(query, [(run_id, limit_keys)], now=now, reason=reason)
+    yield from _cancel_waiting(query, [(run_id, limit_keys, links)], now=now, reason=reason)
     return ChangeResult.DONE
 
 
@@ -54,7 +57,7 @@ def cancel_schedules(
     """Cancel the unfinished runs of schedules; return how many, at most :data:`CANCEL_MAX`."""
     wanted = [list(name) for name in sorted(names)]
     rows = yield query("runs_of_schedules", names=wanted, limit=CANCEL_MAX)
-    waiting = [(row[0], row[2]) for row in rows if row[1] != RunStatus.RUNNING]
+    waiting = [(row[0], row[2], row[3]) for row in rows if row[1] != RunStatus.RUNNING]
     if len(waiting) < len(rows):
         many = [(micros(now), schedule, tenant) for tenant, schedule in wanted]
         yield query.command("request_cancel_of_schedules", many=many)
@@ -71,9 +74,40 @@ def _cancel_waiting(query: Queries, runs: Rows, *, now: datetime, reason: str) -
     yield query.command("delete_waits", ids=ids)
     # The run may hold slots from an earlier attempt. Or it was unblocked and has not taken its slot
     # yet: then the next blocked run must be unblocked in its place.
-    slots = [(run_id, key) for run_id, limit_keys in runs for key in slots_in(keys_of(limit_keys))]
+    slots = [
+        (run_id, key) for run_id, limit_keys, _ in runs for key in slots_in(keys_of(limit_keys))
+    ]
+    yield from leave_calls(query, [row[0] for row in runs if row[2] & CALLS], now=now)
+    edges = yield from find_edges(query, [row[0] for row in runs if row[2] & CALLED])
+    if edges:
+        gates = {edge.gate for edge in edges} | {gate_of(key) for _, key in slots}
+        yield query.command("lock_gates", gates=sorted(gates))
+        yield from release(query, edges, now=now)
     if slots:
         yield from free_slots(query, slots)
+
+
+def cancel_calls(
+    query: Queries, callers: Collection[RunId], *, now: datetime
+) -> Operation[set[RunId]]:
+    """Cancel the runs that these have called; return the callers that have no more.
+
+    Runs that existed before the call are left alone: others may need them.
+    """
+    rows = (yield query("edges_of_parents", ids=sorted(callers)))[:CANCEL_MAX]
+    # Before they end: these callers do not wait for them any more. Others may.
+    for parent, child, _ in rows:
+        yield query.command("delete_edge", child=child, parent=parent)
+    own = {child for _, child, is_own in rows if is_own}
+    own -= {edge.child for edge in (yield from find_edges(query, own))}
+    found = (yield query("lock_called", ids=sorted(own))) if own else []
+    waiting = [(row[0], row[2], row[3]) for row in found if row[1] != RunStatus.RUNNING]
+    for run_id, status, *_ in found:
+        if status == RunStatus.RUNNING:
+            yield query.command("request_cancel", id=run_id, now=micros(now))
+    if waiting:
+        yield from _cancel_waiting(query, waiting, now=now, reason=CALLER_ENDED)
+    return set(callers) if len(rows) < CANCEL_MAX else set()
 
 
 def reschedule(

@@ -12,6 +12,8 @@ from tickwork._domain.runs.status import Phase, RunStatus
 from tickwork._domain.runs.steps import Step, StepState
 from tickwork._domain.runs.stored_events import EventName, NewEvent
 from tickwork._domain.runs.transitions import Transition
+from tickwork._stores._sql.operations.calls import CALLER
+from tickwork._stores._sql.operations.control import cancel_calls
 from tickwork._stores._sql.operations.inserts import add_runs
 from tickwork._stores._sql.operations.notifications import ANY_QUEUE, notify_queues
 from tickwork._stores._sql.queries import Queries
@@ -20,6 +22,9 @@ from tickwork._stores._sql.statement import Operation
 from tickwork._stores.contract import AddedRun, ChangeResult, OpenWait, WaitPage
 
 FIRST_ID: Final = RunId("00000000-0000-0000-0000-000000000000")
+
+EVENT: Final = "event"
+"""The kind of a row of the outbox: the runs that wait for this event are to be woken."""
 
 WOKEN_MAX: Final = 1_000
 """The most runs that one transaction wakes for one event. The others follow in the next one."""
@@ -95,7 +100,7 @@ def emit(query: Queries, event: NewEvent) -> Operation[bool]:
     [(stored, _)] = yield query("find_event", **name)
     is_new = bool(stored == event.id)
     if is_new:
-        yield query.command("insert_outbox", id=event.id, **name)
+        yield query.command("insert_outbox", id=event.id, kind=EVENT, **name)
     return is_new
 
 
@@ -186,7 +191,14 @@ def work_outbox(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     A run whose row another transaction has locked keeps its wait, and the row of the outbox stays
     until the next call.
     """
-    rows = yield query("take_outbox", limit=limit)
+    taken = yield query("take_outbox", limit=limit)
+    callers = {row[4]: row[0] for row in taken if row[1] == CALLER}
+    if callers:
+        ended = yield from cancel_calls(query, callers.keys(), now=now)
+        if ended:
+            yield query.command("delete_outbox", ids=sorted(callers[run_id] for run_id in ended))
+        return len(callers)  # the events follow: their locks come before those of runs
+    rows = [(row[0], *row[2:]) for row in taken]
     if not rows:
         return 0
     names = {EventName(*row[1:]) for row in rows}

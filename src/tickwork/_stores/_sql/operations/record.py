@@ -16,6 +16,16 @@ from tickwork._domain.runs.transitions import Transition, cancel_suspension
 from tickwork._domain.skips import is_counted, may_merge
 from tickwork._stores._sql.columns import ATTEMPT, CLAIM, names
 from tickwork._stores._sql.era_memory import BEGINNING
+from tickwork._stores._sql.operations.calls import (
+    add_calls,
+    called_runs,
+    continue_callers,
+    failed_callers,
+    find_edges,
+    gate_of_caller,
+    leave_calls,
+    release,
+)
 from tickwork._stores._sql.operations.claim import UnusableRun, end_unusable, fail_unusable
 from tickwork._stores._sql.operations.eras import count_dead
 from tickwork._stores._sql.operations.flows import add_waits, insert_steps
@@ -114,8 +124,8 @@ def record(
         yield from add_runs(query, follow_ups)
     # After the rows of all runs: this is the lock order everywhere.
     slots = _slots_of(written)
-    if others and any(transition.wait for transition in written):
-        yield from add_waits(query, written, gates={gate_of(key) for _, key in slots})
+    if others:
+        yield from _continue_flows(query, written, gates={gate_of(key) for _, key in slots})
     if slots:
         yield from free_slots(query, slots)
     if plain and others:
@@ -171,6 +181,29 @@ def touch_jobs(query: Queries, transitions: Sequence[Transition]) -> Operation[N
     rows = merge_job_rows(transitions)
     if rows:
         yield query.command("touch_jobs", many=rows)
+
+
+def _continue_flows(
+    query: Queries, written: Sequence[Transition], *, gates: set[int]
+) -> Operation[None]:
+    """Add the waits of suspended runs, and let the callers of runs continue that have ended.
+
+    ``gates`` are those of limits: all are locked at once.
+    """
+    failed = failed_callers(written)
+    if failed:
+        yield from leave_calls(query, failed, now=max(map(_ended_at, written)))
+    edges = yield from find_edges(query, called_runs(written))
+    callers = [each.claim.run_id for each in written if each.waits_for_runs]
+    gates = gates | {edge.gate for edge in edges} | set(map(gate_of_caller, callers))
+    if any(transition.wait for transition in written):
+        yield from add_waits(query, written, gates=gates)
+    elif edges or callers:
+        yield query.command("lock_gates", gates=sorted(gates))
+    if edges:
+        yield from release(query, edges, now=max(map(_ended_at, written)))
+    if callers:
+        yield from continue_callers(query, callers, now=max(map(_ended_at, written)))
 
 
 def _finish_all(
@@ -260,6 +293,7 @@ def _write_locked(
     if attempts:
         yield query.command("insert_attempts", many=attempts)
     steps = [(transition.claim.run_id, step) for transition in ours for step in transition.steps]
+    steps += yield from add_calls(query, ours)
     if steps:
         yield from insert_steps(query, steps)
     finished = [transition for transition in ours if transition.due_at is None]
@@ -506,8 +540,13 @@ def after_complete(query: Queries, claims: Sequence[Claim]) -> Operation[list[Ru
     keys = sorted(
         {key for transition in transitions for key in slots_in(transition.claim.limit_keys)}
     )
+    edges = yield from find_edges(query, called_runs(transitions))
+    gates = {gate_of(key) for key in keys} | {edge.gate for edge in edges}
+    if gates:
+        yield query.command("lock_gates", gates=sorted(gates))
+    if edges:
+        yield from release(query, edges, now=max(map(_ended_at, transitions)))
     if keys:
-        yield query.command("lock_gates", gates=sorted({gate_of(key) for key in keys}))
         yield from unblock(query, keys)
     fired = [transition for transition in transitions if transition.claim.is_fired]
     if fired:

@@ -168,7 +168,8 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     run {id} PATH '$[0]', name {a_name} PATH '$[1]', place INT PATH '$[2]',
     kind {a_word} PATH '$[3]', state {a_word} PATH '$[4]', token INT PATH '$[5]',
     at BIGINT PATH '$[6]', until BIGINT PATH '$[7]', value {a_text} PATH '$[8]',
-    is_secret INT PATH '$[9]', version {a_name} PATH '$[10]'
+    is_secret INT PATH '$[9]', version {a_name} PATH '$[10]',
+    ref {id} PATH '$[11]', digest {a_word} PATH '$[12]'
 )) AS step
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (PRIMARY)
     ON run.id = step.run AND run.token = step.token AND run.status = 'running'
@@ -184,6 +185,10 @@ STRAIGHT_JOIN tickwork_wait AS waits FORCE INDEX (PRIMARY) ON waits.run = wanted
 DELETE left_over
 FROM {these_ids}
 STRAIGHT_JOIN tickwork_outbox AS left_over FORCE INDEX (PRIMARY) ON left_over.id = wanted.id;
+
+-- name: insert_edges
+INSERT INTO tickwork_edge (child, parent, step, is_own) VALUES [[(?1, ?2, ?3, ?4)]]
+ON DUPLICATE KEY UPDATE is_own = VALUES(is_own);
 
 -- name: touch_jobs
 -- In one order, and last in its transaction: all workers write these rows.
@@ -235,7 +240,7 @@ FROM JSON_TABLE(:json_names, '$[*]' COLUMNS (
 STRAIGHT_JOIN tickwork_run AS run FORCE INDEX (schedule)
     ON run.schedule = wanted.schedule AND run.tenant = wanted.tenant
 LIMIT :limit;
-SELECT id, status, limit_keys FROM tickwork_run FORCE INDEX (PRIMARY)
+SELECT id, status, limit_keys, links FROM tickwork_run FORCE INDEX (PRIMARY)
 WHERE id IN (:found)
 ORDER BY id
 FOR UPDATE;

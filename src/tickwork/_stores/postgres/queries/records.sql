@@ -171,7 +171,8 @@ INSERT INTO tickwork_step (run, {step_columns})
 SELECT run.id, {step.step_columns}
 FROM unnest(
     :c1::uuid[], :c2::text[], :c3::integer[], :c4::text[], :c5::text[], :c6::integer[],
-    :c7::bigint[], :c8::bigint[], :c9::text[], :c10::integer[], :c11::text[]
+    :c7::bigint[], :c8::bigint[], :c9::text[], :c10::integer[], :c11::text[],
+    :c12::uuid[], :c13::text[]
 ) AS step (run, {step_columns})
 CROSS JOIN LATERAL (
     SELECT id FROM tickwork_run
@@ -179,6 +180,12 @@ CROSS JOIN LATERAL (
     FOR SHARE
 ) AS run
 ON CONFLICT (run, name) DO NOTHING;
+
+-- name: insert_edges
+INSERT INTO tickwork_edge (child, parent, step, is_own)
+SELECT child, parent, step, is_own
+FROM unnest(:c1::uuid[], :c2::uuid[], :c3::text[], :c4::integer[]) AS edge (child, parent, step, is_own)
+ON CONFLICT DO NOTHING;
 
 -- name: touch_jobs
 -- In one order, and last in its transaction: all workers write these rows.
@@ -238,7 +245,7 @@ WITH found AS MATERIALIZED (
     ) AS run
     LIMIT :limit::bigint
 )
-SELECT id, status, limit_keys FROM tickwork_run
+SELECT id, status, limit_keys, links FROM tickwork_run
 WHERE id = ANY (ARRAY(SELECT id FROM found))
 ORDER BY id
 FOR UPDATE;

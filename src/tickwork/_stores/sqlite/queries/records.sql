@@ -99,9 +99,12 @@ WHERE id = ?1 AND token = ?2;
 -- name: insert_steps
 -- The token guards each row. A step that exists was stored by an earlier call whose answer was lost.
 INSERT OR IGNORE INTO tickwork_step (run, {step_columns})
-SELECT id, ?2, ?3, ?4, ?5, token, ?7, ?8, ?9, ?10, ?11
+SELECT id, ?2, ?3, ?4, ?5, token, ?7, ?8, ?9, ?10, ?11, ?12, ?13
 FROM tickwork_run
 WHERE id = ?1 AND token = ?6 AND status = 'running';
+
+-- name: insert_edges
+INSERT OR IGNORE INTO tickwork_edge (child, parent, step, is_own) VALUES (?, ?, ?, ?);
 
 -- name: touch_jobs
 INSERT INTO tickwork_job (
@@ -135,7 +138,7 @@ DELETE FROM tickwork_run
 WHERE id IN (SELECT value FROM json_each(:ids)) AND status <> 'running';
 
 -- name: runs_of_schedules
-SELECT run.id, run.status, run.limit_keys
+SELECT run.id, run.status, run.limit_keys, run.links
 FROM json_each(:names) AS wanted
 CROSS JOIN tickwork_run AS run
     ON run.schedule = wanted.value ->> 1 AND run.tenant = wanted.value ->> 0
