@@ -18,7 +18,7 @@ SELECT overlap_key, id FROM tickwork_run FORCE INDEX (overlap) WHERE overlap_key
 -- In the order of ids, as everywhere. A run that was claimed has lost its key.
 SELECT overlap_key, id, created_at, due_at, phase, queue, limit_keys, blocked_on
 FROM tickwork_run FORCE INDEX (PRIMARY)
-WHERE id {in_ids} AND token = 0
+WHERE id {in_ids}
 ORDER BY id
 {for_update};
 
