@@ -57,7 +57,7 @@ class TestCall:
 
         @app.job(attempts=3)
         def order(ctx: RunContext) -> int:
-            found = ctx.call(label, number=7)
+            found: Label = ctx.call(label, number=7)
             attempts.append(found)
             if len(attempts) < 3:
                 raise ValueError("try again")
@@ -73,16 +73,17 @@ class TestCall:
 
     @pytest.mark.parametrize("kind", ["job", "draft", "name", "named"])
     def test_what_can_be_called(self, app, passes, label, kind):
-        called: Any = {
-            "job": label,
-            "draft": label.queue("slow").tags("urgent"),
-            "name": "label",
-            "named": label.named("first"),
-        }[kind]
+        make: dict[str, Any] = {
+            "job": lambda: label,
+            "draft": lambda: label.queue("slow").tags("urgent"),
+            "name": lambda: "label",
+            "named": lambda: label.named("first"),
+        }
 
         @app.job
         def order(ctx: RunContext) -> int:
-            return ctx.call(called, 7).number  # type: ignore[no-any-return]
+            number: int = ctx.call(make[kind](), 7).number
+            return number
 
         run = order.dispatch()
         passes(app)
@@ -124,12 +125,12 @@ class TestCall:
         assert run.result() == 120
 
     def test_between_steps_and_sleeps(self, app, clock, passes, label, made):
-        steps = []
+        steps: list[str] = []
 
         @app.job
         def order(ctx: RunContext) -> int:
             ctx.step("charge", steps.append, "charge")
-            found = ctx.call(label, 7)
+            found: Label = ctx.call(label, 7)
             ctx.sleep("3d")
             ctx.step("ship", steps.append, "ship")
             return found.number
@@ -146,7 +147,8 @@ class TestCall:
 
         @app.job
         def order(ctx: RunContext) -> int:
-            return ctx.call(label, next(numbers)).number
+            found: Label = ctx.call(label, next(numbers))
+            return found.number
 
         run = order.dispatch()
         passes(app)
@@ -335,7 +337,7 @@ class TestViews:
     @pytest.fixture
     def run(self, app, passes, label):
         @app.job
-        def order(ctx: RunContext) -> Any:
+        def order(ctx: RunContext) -> list[Label]:
             return ctx.gather(label.plan(1), label.delay("1d").plan(2))
 
         run = order.dispatch()
@@ -343,7 +345,7 @@ class TestViews:
         return run
 
     def test_explain(self, app, run):
-        [cause] = app.explain(run.id).causes
+        cause = app.explain(run.id).causes[0]
 
         assert cause.why is Why.WAITS_FOR_RUNS
         assert "1 run that it has called" in cause.text
@@ -365,4 +367,4 @@ class TestViews:
         clock.advance(timedelta(days=1))
         passes(app)
 
-        assert [each["number"] for each in run.result()] == [1, 2]
+        assert run.result() == [Label(1), Label(2)]

@@ -416,13 +416,14 @@ class OracleRuns(TableHolder):
     def work_outbox(self, *, now: datetime, limit: int) -> int:
         with self._writing() as tables:
             done = sorted(tables.outbox.items())[:limit]
-            callers = [item for item in done if not isinstance(item[1], EventName)]
+            callers = [(row_id, each) for row_id, each in done if isinstance(each, str)]
             for row_id, caller in callers:
-                _cancel_calls(tables, RunId(caller), now=now)
+                _cancel_calls(tables, caller, now=now)
                 del tables.outbox[row_id]
             if callers:
                 return len(callers)
             for event_id, name in done:
+                assert isinstance(name, EventName), name
                 for run_id in [each for each, wanted in tables.waits.items() if wanted == name]:
                     wake_run(tables, run_id, now=now)
                     del tables.waits[run_id]

@@ -108,7 +108,9 @@ def _settle_call(tables: Tables, child: RunId, parent: RunId, name: str) -> None
     if step is not None and step.state is StepState.OPEN:
         settled = step._replace(
             state=StepState.DONE if is_done else StepState.FAILED,
-            value=ended.result if is_done else describe_end(job, status, reason),
+            value=ended.result
+            if is_done and ended is not None
+            else describe_end(job, status, reason),
         )
         tables.steps[parent] = {**tables.steps[parent], name: settled}
     tables.edges.pop((child, parent, name), None)

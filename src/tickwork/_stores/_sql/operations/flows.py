@@ -194,9 +194,9 @@ def work_outbox(query: Queries, *, now: datetime, limit: int) -> Operation[int]:
     taken = yield query("take_outbox", limit=limit)
     callers = {row[4]: row[0] for row in taken if row[1] == CALLER}
     if callers:
-        done = yield from cancel_calls(query, callers.keys(), now=now)
-        if done:
-            yield query.command("delete_outbox", ids=sorted(callers[run_id] for run_id in done))
+        ended = yield from cancel_calls(query, callers.keys(), now=now)
+        if ended:
+            yield query.command("delete_outbox", ids=sorted(callers[run_id] for run_id in ended))
         return len(callers)  # the events follow: their locks come before those of runs
     rows = [(row[0], *row[2:]) for row in taken]
     if not rows:
