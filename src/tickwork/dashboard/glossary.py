@@ -178,6 +178,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "statistics": "What ended in the last hour; null if nothing did.",
     "status": "The status.",
     "step_seconds": "The length of a span: an hour, or a day in UTC.",
+    "step": "The name of the call.",
     "steps": "The values that the run has stored under names, the first one first.",
     "subject": "What was changed, such as queue/emails.",
     "success_share": "The share of finished runs that were completed; null if none has finished.",
