@@ -575,6 +575,21 @@ class TestClockSteps:
 
         assert self.taken_back(book) == []
 
+    def test_a_start_whose_lease_ended_when_the_clock_was_set(self):
+        book = Book()
+        for run in ("r1", "r2"):
+            book.add(run)
+            book.claim(run, worker="collect")
+            book.log("begin", "collect", run=run, token=1, nonce=f"<1.{run}>", job="plain")
+            book.end(run, worker="collect")
+            book.finish(run, result=json.dumps({"nonce": f"<1.{run}>"}))
+        book.set_clock(3600)
+        rate = {"job": "plain", "starts": 1, "seconds": 1.2, "lease": LEASE / SECOND}
+
+        found = book.broken(manifest=manifest() | {"rates": [rate]})
+
+        assert [each for each in found if "starts of" in each] == []
+
     def test_a_process_that_is_not_registered_and_has_the_old_time(self):
         book = Book()
         book.add()

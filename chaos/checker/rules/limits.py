@@ -62,7 +62,8 @@ def rates_are_kept(evidence: Evidence) -> Iterator[Violation]:
     """No window has more starts than the rate allows.
 
     A start is a claim, at the time of its worker's clock, from which the lease is counted. A
-    window in which that clock was set is left out: the rate counts by it.
+    window in which that clock was set is left out: the rate counts by it, and a lease of a claim
+    in it may have ended when the clock was set.
     """
     clock = ClockSteps(evidence)
     for rate in evidence.manifest.get("rates", ()):
@@ -74,7 +75,7 @@ def rates_are_kept(evidence: Evidence) -> Iterator[Violation]:
             if claim.job == rate["job"] and claim.is_running and claim.token > before.token
         )
         for (first, _), (last, run) in zip(starts, starts[rate["starts"] :], strict=False):
-            if last - first < window and len(clock.offsets(first, last)) == 1:
+            if last - first < window and len(clock.offsets(first, last + lease)) == 1:
                 apart = (last - first) / SECOND
                 what = f"{rate['starts'] + 1} starts of {rate['job']} within {apart:.3f} s"
                 yield Violation("rates", what, run)
