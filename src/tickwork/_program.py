@@ -7,10 +7,10 @@ import re
 from typing import Final
 
 COMMANDS: Final = (
-    "calendar", "cancel", "collect", "dispatch", "doctor", "drain", "emit", "explain", "import",
-    "init", "inspect", "install", "next", "pause", "preview", "prune", "resume", "retry", "runs",
-    "settings", "show", "signal", "simulate", "status", "ui", "unlock", "upgrade", "usage", "wake",
-    "watch", "work",
+    "alerts", "calendar", "cancel", "collect", "dispatch", "doctor", "drain", "emit", "explain",
+    "import", "init", "inspect", "install", "next", "pause", "preview", "prune", "resume", "retry",
+    "runs", "settings", "show", "signal", "simulate", "status", "ui", "unlock", "upgrade", "usage",
+    "wake", "watch", "work",
 )  # fmt: skip
 """The names of all commands. A test compares them with the command line."""
 

@@ -12,6 +12,7 @@ import click
 
 from tickwork._domain.runs.run import Run
 from tickwork._domain.runs.status import Phase, RunStatus
+from tickwork._domain.runs.stored_events import FOREVER
 from tickwork._inspect.run_search import RunList
 from tickwork._inspect.runs import ID_LENGTH, RunDetails, RunView, StepView
 from tickwork._inspect.status import JobView, Status, WorkerView
@@ -342,11 +343,17 @@ def _run_row(view: RunView, now: datetime, width: int) -> Sequence[Cell | str]:
         Cell(view.id[:width], BOLD),
         view.job,
         status,
-        f"{clock_time(view.due_at, now)} ({relative(view.due_at, now)})",
+        _due_text(view.due_at, now),
         elapsed(view.started_at, view.ended_at or (now if view.lease_until else None)),
         f"{view.attempt}/{view.attempts_max}",
         run_summary(view),
     )
+
+
+def _due_text(due_at: datetime, now: datetime) -> str:
+    if due_at >= FOREVER:
+        return "when it is woken"
+    return f"{clock_time(due_at, now)} ({relative(due_at, now)})"
 
 
 def run_summary(view: RunView) -> str:
@@ -517,7 +524,8 @@ def _run_fields(run: RunView, now: datetime) -> Iterator[tuple[str, Cell | str]]
         yield "schedule", f"{run.schedule}, for {shown(run.nominal_at)}"
     if run.instants > 1:
         yield "stands for", f"{run.instants} consecutive instants"
-    yield "due", f"{shown(run.due_at)} ({relative(run.due_at, now)})"
+    if run.due_at < FOREVER:
+        yield "due", f"{shown(run.due_at)} ({relative(run.due_at, now)})"
     if run.expires_at is not None:
         yield "expires", f"{shown(run.expires_at)} ({relative(run.expires_at, now)})"
     crashes = f", {count_of(run.crashes, 'crash', 'crashes')}" if run.crashes else ""
@@ -570,7 +578,7 @@ def _timeline(details: RunDetails, now: datetime) -> Iterator[Sequence[Cell | st
             _after(run.status.value, run.started_at, run.ended_at), styled(run.status).style
         )
         events.append((run.ended_at, "", what, "", ""))
-    elif run.due_at > now:
+    elif now < run.due_at < FOREVER:
         events.append((run.due_at, "", Cell("due", DIM), "", relative(run.due_at, now)))
     for at, number, event, worker, text in sorted(events, key=lambda event: event[0]):
         yield number, clock_time(at, now), event, worker[:13], text

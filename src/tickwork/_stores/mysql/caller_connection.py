@@ -120,9 +120,6 @@ class MysqlCallerConnection:
                     if tries == TRIES_MAX:
                         raise StoreBusy(self._url, waited=timedelta(0)) from error
                 except self._driver.errors as error:
-                    if tries == TRIES_MAX and code_of(error) in _KEY_TAKEN:
-                        # The snapshot of the caller's transaction is older than the key.
-                        raise StoreBusy(self._url, waited=timedelta(0)) from error
                     if tries == TRIES_MAX or code_of(error) not in repeatable:
                         raise self._translate_error(error) from error
 
