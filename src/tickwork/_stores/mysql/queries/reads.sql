@@ -198,6 +198,6 @@ WHERE table_schema = DATABASE()
       'tickwork_limit', 'tickwork_unique', 'tickwork_schedule', 'tickwork_job',
       'tickwork_definition', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock', 'tickwork_rate',
       'tickwork_start', 'tickwork_audit', 'tickwork_request', 'tickwork_rollup', 'tickwork_meta',
-      'tickwork_alert', 'tickwork_change_counter'
+      'tickwork_alert', 'tickwork_edge', 'tickwork_change_counter'
   )
 ORDER BY data_length + index_length DESC, table_name;

@@ -297,7 +297,7 @@ WHERE relid = ANY (ARRAY(
         'tickwork_limit', 'tickwork_unique', 'tickwork_schedule', 'tickwork_job',
         'tickwork_definition', 'tickwork_pause', 'tickwork_worker', 'tickwork_lock',
         'tickwork_rate', 'tickwork_start', 'tickwork_audit', 'tickwork_request', 'tickwork_rollup',
-        'tickwork_alert', 'tickwork_meta', 'tickwork_change_counter'
+        'tickwork_alert', 'tickwork_edge', 'tickwork_meta', 'tickwork_change_counter'
     ]) AS name
 ))
 ORDER BY pg_total_relation_size(relid) DESC, relname;
