@@ -77,9 +77,12 @@ WORKING = {
 }
 """Methods of the worker, which has threads of its own."""
 
+PLANNING = {"plan", "named"}
+"""Methods that only make a value, for ``ctx.call`` and ``ctx.aio.call``."""
+
 PAIRS = [
     (RunHandle, AsyncRunHandle, set()),
-    (Draft, AsyncDraft, OPTIONS),
+    (Draft, AsyncDraft, OPTIONS | PLANNING),
     (Schedules, AsyncSchedules, set()),
     (Limits, AsyncLimits, set()),
     (Tickwork, AsyncTickwork, DEFINING | WORKING),

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from dashboard.browser import chromium, serve, signed_in
-from tickwork import Tickwork
+from tickwork import RunContext, Tickwork
 from tickwork._domain.identity import WorkerId
 from tickwork._kernel.clock import SystemClock
 from tickwork._stores.contract import ClaimRequest, WorkerRow
@@ -40,6 +40,7 @@ ANSWERS = {
     "Who paused this queue, and why?": ["by ann", "The shop moves its database."],
     "Who canceled, retried, paused or edited what?": ["ann", "queue.pause", "queue/imports"],
     "What changed since the last deploy?": ["Version 2", "queue/imports"],
+    "Who waits for an approval, and since when?": ["approved", "refund", "ago"],
     "What does the silent worker hold?": ["silent", "Holds 1 run", "import_orders"],
     "What failed in the last hour, by error?": ["ConnectionError: month #", "build_report"],
     "Which runs had this error?": ["ConnectionError: month 3", "failed permanent"],
@@ -71,10 +72,16 @@ def shop(tmp_path_factory):
         @app.job
         def report() -> None: ...
 
+        @app.job
+        def refund(ctx: RunContext) -> None:
+            ctx.wait_for("approved", timeout="7d")
+
         app.schedule("nightly-report", report).daily().hours(2)
         with app.running(threads=1):
             for month in (1, 2, 3):
                 app.dispatch("build_report", month=month).wait(30)
+        app.dispatch("refund")
+        app.run()
         app.dispatch("import_orders", source="held")
         store = app._services.store
         store.claim(

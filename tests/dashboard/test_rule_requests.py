@@ -121,7 +121,7 @@ class TestFiles:
         )
 
         assert answer["description"] == "at 00:00 (UTC), not on 2 dates"
-        assert json.loads(answer["text"])["dates"] == ["2027-01-02", "2027-01-03"]
+        assert answer["stored"]["dates"] == ["2027-01-02", "2027-01-03"]
         assert unknown.status_code == 422
         assert unknown.json()["detail"] == (
             "There is no calendar 'close'. The calendars are: closed."

@@ -371,18 +371,25 @@ The number is there to see that we are where we think we are: between statements
 
 @dataclass
 class Deadly:
-    """Runs a store's operations, and kills this process before one statement of the first."""
+    """Runs a store's operations, and kills this process before one statement of the first.
+
+    An operation may be followed by others, each in a transaction of its own.
+    """
 
     store: SqlStore
     place: int | None  # None: never
     statements: list[str] = field(default_factory=list)
+    is_over: bool = False
 
     def __post_init__(self) -> None:
         self._write = self.store._write
         self.store._write = self.write  # type: ignore[method-assign]
 
     def write(self, operation: Callable[..., Operation[Any]], *args: Any, **kwargs: Any) -> Any:
+        if self.is_over:
+            return self._write(operation, *args, **kwargs)
         answer = self._write(lambda query: self._counted(operation(query, *args, **kwargs)))
+        self.is_over = True
         if self.place == AFTER_COMMIT:
             _die()
         return answer

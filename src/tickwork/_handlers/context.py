@@ -117,7 +117,7 @@ _INTERNAL: Final = frozenset(
     {
         *("find_flow", "flow", "follow_ups", "has_seen_cancel", "is_changed", "is_committed"),
         *("is_completed", "keep_line", "mask", "mask_with", "note_completed", "note_saved_steps"),
-        *("output", "codec_of_step", "codec_of_type", "saved_steps", "trace"),
+        *("output", "codec_of_step", "codec_of_type", "plan", "saved_steps", "trace"),
     }
 )
 """What engines use of a context, and handlers do not: not offered by completion."""
