@@ -357,13 +357,14 @@ def apart():
 class TestDescriptors:
     """A handler that takes the descriptors of its worker away does not make it hang."""
 
+    @pytest.mark.timeout(240)  # 25 s on a quiet machine
     def test_a_worker_whose_descriptors_were_closed_ends(self, project):
         project.write("shop", CLOSING)
         worker = project.work("--drain", "2s")
         project.dispatch("close")
         project.marked("close")
 
-        code = worker.wait(60)
+        code = worker.wait(110)
 
         assert code == 70, worker.log
         assert "has closed file descriptors of the worker" in worker.log
