@@ -1,5 +1,6 @@
 """An alert, and what a target must be able to do."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -9,7 +10,7 @@ from tickwork._domain.watch import FailureRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertMessage:
+class AlertMessage(ABC):
     """Something needs attention (``is_over`` is False), or does not any more.
 
     ``id`` is the same for every delivery of an alert: a target can drop a second one.
@@ -25,14 +26,14 @@ class AlertMessage:
     reason: str
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """One line without details."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """The alert in plain English."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """The alert as plain data, with its kind and its text."""
